@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::bot::{Bot, saying};
-use crate::hooks::script::{Act, ScriptedHook};
+use crate::hooks::script::{HookStep, ScriptedHook};
 use crate::hooks::{hooked, with_hooks};
 use crate::kit::{TTL, World, capped, poll_once, settle, soon, unswept, unswept_with_cap};
 
@@ -416,7 +416,7 @@ async fn cancelled_wait_loses_no_event() {
 
 #[tokio::test(start_paused = true)]
 async fn delivery_outcomes_are_reported_to_their_tenant() {
-    let hook = ScriptedHook::new([Act::Later, Act::Ok, Act::Never]);
+    let hook = ScriptedHook::new([HookStep::Later, HookStep::Ok, HookStep::Never]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);

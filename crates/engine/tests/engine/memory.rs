@@ -10,7 +10,7 @@ use memoird_store::ErasureStage;
 use tokio::time::sleep;
 
 use crate::bot::{Bot, saying};
-use crate::hooks::script::{Act, ScriptedHook};
+use crate::hooks::script::{HookStep, ScriptedHook};
 use crate::hooks::{hooked, with_hooks};
 use crate::kit::{ACME, NEVER, TTL, World, capped, session_id, settle, tenant, unswept};
 use crate::windows::{model, with_models};
@@ -350,8 +350,8 @@ async fn erasure_frees_journal_quota_at_once() {
 #[tokio::test(start_paused = true)]
 async fn hook_payloads_are_limited_per_hook_by_memory() {
     let (large, small) = (
-        ScriptedHook::always(Act::Hang),
-        ScriptedHook::always(Act::Hang),
+        ScriptedHook::always(HookStep::Hang),
+        ScriptedHook::always(HookStep::Hang),
     );
     let configured = |name: &str, hook: &Arc<ScriptedHook>| HookConfig {
         concurrency: 4,

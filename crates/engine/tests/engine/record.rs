@@ -10,7 +10,7 @@ use crate::bot::text_of;
 
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    pub(crate) lives: BTreeMap<Generation, Life>,
+    pub(crate) lives: BTreeMap<Generation, GenerationRecord>,
     pub(crate) live: BTreeMap<SessionKey, Generation>,
     /// Number of changes in each committed set.
     pub(crate) set_sizes: Vec<usize>,
@@ -25,7 +25,7 @@ pub(crate) struct Record {
 
 /// One generation of a session.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
+pub(crate) struct GenerationRecord {
     pub(crate) key: SessionKey,
     /// Texts of the turns, in order.
     pub(crate) texts: Vec<String>,
@@ -90,7 +90,7 @@ impl Record {
         self.check_caps();
     }
 
-    pub(crate) fn live_of(&self, tenant: &TenantId) -> impl Iterator<Item = &Life> {
+    pub(crate) fn live_of(&self, tenant: &TenantId) -> impl Iterator<Item = &GenerationRecord> {
         let mine = self
             .live
             .iter()
@@ -104,7 +104,7 @@ impl Record {
             ChangeKind::Begin {
                 key, last_access, ..
             } => {
-                let life = Life {
+                let life = GenerationRecord {
                     key: key.clone(),
                     texts: Vec::new(),
                     bytes: Vec::new(),
@@ -167,7 +167,7 @@ impl Record {
         self.counts.entry(key.tenant).or_default().turns += turns;
     }
 
-    fn life(&mut self, generation: Generation) -> &mut Life {
+    fn life(&mut self, generation: Generation) -> &mut GenerationRecord {
         self.lives.get_mut(&generation).unwrap()
     }
 
@@ -208,7 +208,7 @@ impl Record {
         }
         if reason == EndReason::Evicted && rules.strict {
             // A session that seems idle longer may have been used while uses were not written.
-            let used = |life: &Life| life.last_access.max(self.unnoted_until);
+            let used = |life: &GenerationRecord| life.last_access.max(self.unnoted_until);
             let oldest = self.live_of(tenant).map(used).min();
             if oldest.is_some_and(|oldest| oldest.0.saturating_add(ahead_ms) < life.last_access.0) {
                 wrong.push(format!(

@@ -10,42 +10,42 @@ use memoird_core::turn::Role;
 use memoird_engine::{EngineError, FaultKind, ModelFault};
 
 use super::opened;
-use super::script::{Does, Script};
+use super::script::{ModelStep, Script};
 use super::talk::{Talk, answering, calling, check_window, text_turn};
 use crate::kit::poll_once;
 
 /// Returns every misbehavior of a summarizer with its failure reason.
-pub(super) fn bad() -> Vec<(Does, &'static str)> {
+pub(super) fn bad() -> Vec<(ModelStep, &'static str)> {
     let problem = || "as it was told".to_owned();
     let apology = "I'm sorry, but I can't help with that.";
     vec![
-        (Does::Never, "timeout"),
+        (ModelStep::Never, "timeout"),
         (
-            Does::Fails(ModelFault::new(FaultKind::Later, problem())),
+            ModelStep::Fails(ModelFault::new(FaultKind::Later, problem())),
             "provider_failed",
         ),
         (
-            Does::Fails(ModelFault::new(FaultKind::Misconfigured, problem())),
+            ModelStep::Fails(ModelFault::new(FaultKind::Misconfigured, problem())),
             "provider_misconfigured",
         ),
         (
-            Does::Fails(ModelFault::new(FaultKind::Refused, problem())),
+            ModelStep::Fails(ModelFault::new(FaultKind::Refused, problem())),
             "provider_refused",
         ),
-        (Does::Writes(""), "empty"),
-        (Does::Writes("{\"details\": \"to ta"), "cut_off"),
-        (Does::Writes("{}"), "field_missing"),
-        (Does::Writes("[1, 2]"), "not_the_structure"),
-        (Does::Writes(apology), "refusal"),
-        (Does::Writes("Internal Server Error"), "refusal"),
-        (Does::Details(apology.to_owned()), "refusal"),
+        (ModelStep::Writes(""), "empty"),
+        (ModelStep::Writes("{\"details\": \"to ta"), "cut_off"),
+        (ModelStep::Writes("{}"), "field_missing"),
+        (ModelStep::Writes("[1, 2]"), "not_the_structure"),
+        (ModelStep::Writes(apology), "refusal"),
+        (ModelStep::Writes("Internal Server Error"), "refusal"),
+        (ModelStep::Details(apology.to_owned()), "refusal"),
         (
-            Does::Details("Error: upstream request timed out".to_owned()),
+            ModelStep::Details("Error: upstream request timed out".to_owned()),
             "refusal",
         ),
-        (Does::CutOff, "cut_off"),
-        (Does::Answers(Written::default()), "empty"),
-        (Does::Panics, "panicked"),
+        (ModelStep::CutOff, "cut_off"),
+        (ModelStep::Answers(Written::default()), "empty"),
+        (ModelStep::Panics, "panicked"),
     ]
 }
 
@@ -62,9 +62,9 @@ async fn talked(script: &Arc<Script>) -> (crate::kit::World, Talk) {
 
 #[tokio::test(start_paused = true)]
 async fn bad_summarizer_reply_does_not_disturb_conversation() {
-    for (does, reason) in bad() {
-        println!("{does:?}");
-        let script = Script::of([does.clone()]);
+    for (step, reason) in bad() {
+        println!("{step:?}");
+        let script = Script::of([step.clone()]);
         let (_world, mut talk) = talked(&script).await;
         let before = talk.window().await;
         let other = talk.clone();
@@ -82,20 +82,20 @@ async fn bad_summarizer_reply_does_not_disturb_conversation() {
             .await;
         let failure = compacting.await.expect_err("no summary");
         let EngineError::CompactionFailed { reason: told, .. } = &failure else {
-            panic!("{does:?}: {failure}")
+            panic!("{step:?}: {failure}")
         };
         assert_eq!(*told, reason, "{failure}");
         let after = talk.window().await;
-        assert!(after.report.summary.is_none(), "{does:?}");
+        assert!(after.report.summary.is_none(), "{step:?}");
         for longer in [&during, &after] {
             let sent = longer.turns.iter().zip(before.turns.iter());
             assert!(sent.clone().count() == before.turns.len());
             assert!(
                 sent.clone().all(|(new, old)| new.content == old.content),
-                "{does:?}"
+                "{step:?}"
             );
         }
-        assert_eq!(talk.breaker().await, (BreakerState::Closed, 1), "{does:?}");
+        assert_eq!(talk.breaker().await, (BreakerState::Closed, 1), "{step:?}");
         assert!(
             talk.status().await.last_error.starts_with(reason),
             "{:?}",
@@ -107,7 +107,7 @@ async fn bad_summarizer_reply_does_not_disturb_conversation() {
         let done = talk.compact(Some(2)).await.expect("the next one is good");
         assert!(done.is_new);
         assert!(talk.window().await.report.summary.is_some());
-        assert_eq!(talk.breaker().await, (BreakerState::Closed, 0), "{does:?}");
+        assert_eq!(talk.breaker().await, (BreakerState::Closed, 0), "{step:?}");
         assert!(talk.status().await.last_error.is_empty());
         talk.exchange_with_tools(2).await;
         talk.window().await;
@@ -117,26 +117,26 @@ async fn bad_summarizer_reply_does_not_disturb_conversation() {
 
 #[tokio::test(start_paused = true)]
 async fn permanently_bad_summarizer_never_corrupts_windows() {
-    for (does, _) in bad() {
-        println!("{does:?}");
-        let script = Script::always(does.clone());
+    for (step, _) in bad() {
+        println!("{step:?}");
+        let script = Script::always(step.clone());
         let (_world, bot) = opened(&script).await;
         let mut talk = Talk::of(&bot, "a");
         let mut most = 0;
         for number in 0..40 {
             talk.exchange_with_tools(number % 4).await;
             let outcome = talk.window().await;
-            assert!(outcome.report.summary.is_none(), "{does:?}");
+            assert!(outcome.report.summary.is_none(), "{step:?}");
             most = most.max(outcome.report.turns_omitted);
             // Long enough for a hanging summarizer to time out eventually.
             tokio::time::sleep(std::time::Duration::from_secs(20)).await;
         }
         assert!(most > 0, "a cut was made");
-        assert_ne!(talk.breaker().await.0, BreakerState::Closed, "{does:?}");
+        assert_ne!(talk.breaker().await.0, BreakerState::Closed, "{step:?}");
         talk.check_journal().await;
         assert!(
             script.times() < 25,
-            "{does:?}: it was asked {} times",
+            "{step:?}: it was asked {} times",
             script.times()
         );
     }
@@ -152,16 +152,16 @@ async fn error_text_never_becomes_a_summary() {
     ];
     let object = "{\"error\": {\"message\": \"context_length_exceeded\"}}";
     for text in texts.into_iter().chain([object]) {
-        let details = Does::Details(text.to_owned());
+        let details = ModelStep::Details(text.to_owned());
         let is_prose = text != object;
-        for does in [Does::Writes(text)]
+        for step in [ModelStep::Writes(text)]
             .into_iter()
             .chain(is_prose.then_some(details))
         {
-            let script = Script::of([does.clone()]);
+            let script = Script::of([step.clone()]);
             let (_world, talk) = talked(&script).await;
             let reason = talk.fails(Some(2)).await;
-            println!("{does:?}: {reason}");
+            println!("{step:?}: {reason}");
             let outcome = talk.window().await;
             assert!(outcome.report.summary.is_none());
             check_window(&outcome);

@@ -11,18 +11,18 @@ use memoird_engine::{FaultKind, ModelFault, TenantLimits};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::script::{Does, Script};
+use super::script::{ModelStep, Script};
 use super::talk::{Talk, opened as turns_of};
 use super::{compacting, opened};
 use crate::bot::Bot;
 use crate::kit::{ACME, World, poll_once, settle, tenant};
 
-fn refused() -> Does {
-    Does::Fails(ModelFault::new(FaultKind::Refused, "no"))
+fn refused() -> ModelStep {
+    ModelStep::Fails(ModelFault::new(FaultKind::Refused, "no"))
 }
 
-fn later() -> Does {
-    Does::Fails(ModelFault::new(FaultKind::Later, "down"))
+fn later() -> ModelStep {
+    ModelStep::Fails(ModelFault::new(FaultKind::Later, "down"))
 }
 
 /// Talks until the session's breaker opens.
@@ -75,7 +75,7 @@ async fn breaker_opens_after_three_failures_and_tries_every_five_turns() {
         talk.exchange().await;
         assert_eq!(talk.breaker().await.0, HalfOpen);
         if trial == 4 {
-            script.will_now(Does::Well);
+            script.will_now(ModelStep::Well);
         }
         talk.window().await;
         settle().await;
@@ -114,7 +114,7 @@ async fn breaker_allows_one_trial_after_cool_down_across_restarts() {
     settle().await;
     assert_eq!((script.times(), talk.breaker().await), (4, (Open, 4)));
     sleep(Duration::from_secs(5 * 60)).await;
-    script.will_now(Does::Well);
+    script.will_now(ModelStep::Well);
     talk.window().await;
     settle().await;
     assert_eq!(talk.breaker().await, (Closed, 0));
@@ -184,7 +184,7 @@ async fn provider_breaker_opens_for_all_sessions_but_not_session_breakers() {
     assert_eq!((script.times(), innocent.breaker().await), (3, (Closed, 0)));
     // After its cool-down one trial is admitted.
     let allowed = Arc::new(Notify::new());
-    script.will_now(Does::Waits(allowed.clone()));
+    script.will_now(ModelStep::Waits(allowed.clone()));
     sleep(Duration::from_secs(60)).await;
     let state = acme.engine.compaction.summarizer_state().unwrap().1;
     assert_eq!(state, HalfOpen);
@@ -197,14 +197,14 @@ async fn provider_breaker_opens_for_all_sessions_but_not_session_breakers() {
     assert_eq!(script.times(), 4, "one trial");
     allowed.notify_one();
     trial.await.unwrap();
-    script.will_now(Does::Well);
+    script.will_now(ModelStep::Well);
     innocent.compact(Some(2)).await.unwrap();
     innocent.check_journal().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_of_provider_is_respected_by_all_sessions() {
-    let script = Script::always(Does::Fails(ModelFault {
+    let script = Script::always(ModelStep::Fails(ModelFault {
         after: Some(Duration::from_secs(600)),
         ..ModelFault::new(FaultKind::Later, "busy")
     }));
@@ -214,7 +214,7 @@ async fn retry_after_of_provider_is_respected_by_all_sessions() {
     let mut neighbour = Talk::of(&other, "a");
     neighbour.exchanges(6).await;
     assert_eq!(talk.fails(Some(2)).await, "provider_failed");
-    script.will_now(Does::Well);
+    script.will_now(ModelStep::Well);
     for asked in [&talk, &neighbour] {
         assert_eq!(asked.fails(Some(2)).await, "provider_down");
     }
@@ -229,7 +229,7 @@ async fn retry_after_of_provider_is_respected_by_all_sessions() {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_provider_opens_the_breaker_and_a_local_summarizer_has_none() {
-    let script = Script::always(Does::Never);
+    let script = Script::always(ModelStep::Never);
     let (_world, bot) = opened(&script).await;
     for session in ["a", "b", "c"] {
         let mut talk = Talk::of(&bot, session);
@@ -242,7 +242,7 @@ async fn hanging_provider_opens_the_breaker_and_a_local_summarizer_has_none() {
     let state = bot.engine.compaction.summarizer_state();
     assert_eq!(state, Some(("script".to_owned(), Open)));
 
-    let mut scripted = Script::then([], Does::Never);
+    let mut scripted = Script::then([], ModelStep::Never);
     scripted.is_remote = false;
     let script = Arc::new(scripted);
     let (_world, bot) = opened(&script).await;

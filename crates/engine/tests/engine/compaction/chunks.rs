@@ -11,7 +11,7 @@ use memoird_core::turn::Role;
 use memoird_engine::SummaryRequest;
 
 use super::compacting;
-use super::script::{Does, Script, weight};
+use super::script::{ModelStep, Script, weight};
 use super::talk::Talk;
 use crate::bot::Bot;
 use crate::kit::World;
@@ -19,7 +19,7 @@ use crate::windows::{model, with_models};
 
 /// A summarizer limited to `tokens` of input, which it declares only if `says_so`.
 fn taking(tokens: u64, says_so: bool) -> Arc<Script> {
-    let mut script = Script::then([], Does::Well);
+    let mut script = Script::then([], ModelStep::Well);
     script.too_long_over = tokens + 50;
     script.input_tokens_max = if says_so { tokens } else { u64::MAX };
     Arc::new(script)

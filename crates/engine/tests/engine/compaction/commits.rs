@@ -10,7 +10,7 @@ use memoird_engine::{CompactionResult, ContextOutcome, ContextRequest, EngineErr
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-use super::script::{Does, Script};
+use super::script::{ModelStep, Script};
 use super::talk::{Talk, text_turn};
 use super::{compacting, opened};
 use crate::bot::Bot;
@@ -100,8 +100,11 @@ async fn summarizer_is_not_called_while_commits_fail() {
 #[tokio::test(start_paused = true)]
 async fn summary_of_uncommitted_turns_is_discarded() {
     let (freed, allowed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (waits, then) = (Does::Waits(freed.clone()), Does::Waits(allowed.clone()));
-    let script = Script::of([waits, Does::Never, then]);
+    let (waits, then) = (
+        ModelStep::Waits(freed.clone()),
+        ModelStep::Waits(allowed.clone()),
+    );
+    let script = Script::of([waits, ModelStep::Never, then]);
     let world = World::with_pool(compacting(&script));
     let bot = Bot::acme(&world.open().await);
     let mut talk = Talk::of(&bot, "a");
@@ -156,7 +159,7 @@ async fn summary_of_uncommitted_turns_is_discarded() {
         "{outcome:?}: {shown} {text}"
     );
     talk.check_journal().await;
-    script.will_now(Does::Well);
+    script.will_now(ModelStep::Well);
     talk.exchanges(2).await;
     talk.compact(Some(0)).await.unwrap();
     assert!(!talk.status().await.running);
@@ -183,7 +186,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// Returns whether the summary exists after the restart.
 fn summary_survives_stop(steps: Option<usize>, orderly: bool) -> bool {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([Does::Waits(allowed.clone())]);
+    let script = Script::of([ModelStep::Waits(allowed.clone())]);
     let (mut world, said) = {
         let runtime = runtime();
         let lived = runtime.block_on(async {
@@ -216,7 +219,7 @@ fn summary_survives_stop(steps: Option<usize>, orderly: bool) -> bool {
         drop(runtime);
         lived
     };
-    script.will_now(Does::Well);
+    script.will_now(ModelStep::Well);
     runtime().block_on(async {
         world.machine = Arc::new(TestMachine::resume(world.machine.stopped(), 7));
         let bot = Bot::acme(&world.open().await);

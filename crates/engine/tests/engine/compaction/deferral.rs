@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::opened;
-use super::script::{Does, Script};
+use super::script::{ModelStep, Script};
 use super::talk::{Talk, answering, calling, command, text_turn};
 use crate::bot::Bot;
 use crate::kit::{poll_once, settle};
@@ -134,7 +134,7 @@ async fn abandoned_call_does_not_defer_compaction() {
 #[tokio::test(start_paused = true)]
 async fn call_made_while_compaction_is_queued_defers_it() {
     // Two hanging compactions take the tenant's slots, so the third is queued.
-    let script = Script::of([Does::Never, Does::Never]);
+    let script = Script::of([ModelStep::Never, ModelStep::Never]);
     let (_world, bot) = opened(&script).await;
     let mut hanging = Vec::new();
     for session in ["b", "c"] {
@@ -190,7 +190,7 @@ async fn compactions_are_at_least_turns_between_min_apart() {
 #[tokio::test(start_paused = true)]
 async fn concurrent_compact_commands_one_succeeds_one_is_refused() {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([Does::Waits(allowed.clone())]);
+    let script = Script::of([ModelStep::Waits(allowed.clone())]);
     let (_world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
     talk.exchanges(8).await;

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::compacting;
-use super::script::{Does, Script};
+use super::script::{ModelStep, Script};
 use super::talk::{Talk, text_turn};
 use crate::bot::Bot;
 use crate::hooks::script::ScriptedHook;
@@ -48,7 +48,7 @@ async fn end_session(way: Ending, bot: &Bot) {
 
 async fn check_ending_during_summary(way: Ending, waits_for_commit: bool) {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([Does::Well, Does::Waits(allowed.clone())]);
+    let script = Script::of([ModelStep::Well, ModelStep::Waits(allowed.clone())]);
     let hook = ScriptedHook::new([]);
     let mut config = with_hooks(compacting(&script), [hooked("a", &hook)]);
     config.tenants = vec![capped(crate::kit::ACME, 1)];
@@ -125,7 +125,7 @@ async fn ended_session_discards_its_running_compaction() {
 #[tokio::test(start_paused = true)]
 async fn failed_end_keeps_session_compactable() {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([Does::Waits(allowed.clone())]);
+    let script = Script::of([ModelStep::Waits(allowed.clone())]);
     let (world, bot) = super::opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
     talk.exchanges(8).await;
@@ -175,7 +175,7 @@ async fn compact_and_undo_of_missing_session_are_not_found() {
 
 #[tokio::test(start_paused = true)]
 async fn session_that_expires_in_compaction_queue_is_not_compacted() {
-    let script = Script::of([Does::Never, Does::Never]);
+    let script = Script::of([ModelStep::Never, ModelStep::Never]);
     let mut config = compacting(&script);
     config.sessions.session_ttl = TTL;
     config.compaction.timeout = TTL * 2;
@@ -203,7 +203,7 @@ async fn session_that_expires_in_compaction_queue_is_not_compacted() {
 
 #[tokio::test(start_paused = true)]
 async fn close_cancels_running_and_queued_compactions() {
-    let script = Script::always(Does::Never);
+    let script = Script::always(ModelStep::Never);
     let (_world, bot) = super::opened(&script).await;
     let mut waiting = Vec::new();
     for session in ["a", "b", "c", "d"] {

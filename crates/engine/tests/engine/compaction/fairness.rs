@@ -7,7 +7,7 @@ use memoird_engine::{SummaryRequest, TenantLimits};
 use tokio::time::sleep;
 
 use super::compacting;
-use super::script::{Does, Script};
+use super::script::{ModelStep, Script};
 use super::talk::Talk;
 use crate::bot::Bot;
 use crate::kit::{World, poll_once, settle, soon, tenant};
@@ -41,12 +41,12 @@ fn asked_by(script: &Script, tenant: &str) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_compactions_of_one_tenant_do_not_block_others() {
-    let script = Script::always(Does::Never);
+    let script = Script::always(ModelStep::Never);
     let (_world, bots) = tenants(&script, &["crowd", "other"]).await;
     many(&bots[0], 100).await;
     settle().await;
     assert_eq!(asked_by(&script, "crowd"), 2, "two of a tenant at once");
-    script.will_now(Does::Well);
+    script.will_now(ModelStep::Well);
     let mut talk = Talk::of(&bots[1], "a");
     talk.exchanges(17).await;
     talk.window().await;
@@ -61,7 +61,7 @@ async fn hanging_compactions_of_one_tenant_do_not_block_others() {
 
 #[tokio::test(start_paused = true)]
 async fn tenant_with_fewest_running_compactions_is_next() {
-    let script = Script::always(Does::Never);
+    let script = Script::always(ModelStep::Never);
     let (_world, bots) = tenants(&script, &["crowd", "throng", "other"]).await;
     many(&bots[0], 20).await;
     many(&bots[1], 20).await;
@@ -81,7 +81,10 @@ async fn tenant_with_fewest_running_compactions_is_next() {
 
 #[tokio::test(start_paused = true)]
 async fn cancelled_compaction_in_queue_calls_no_summarizer() {
-    let script = Arc::new(Script::then([Does::Never, Does::Never], Does::Well));
+    let script = Arc::new(Script::then(
+        [ModelStep::Never, ModelStep::Never],
+        ModelStep::Well,
+    ));
     let (_world, bots) = tenants(&script, &["one"]).await;
     let mut calls = Vec::new();
     for session in ["a", "b", "c"] {

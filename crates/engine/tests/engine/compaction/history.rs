@@ -9,7 +9,7 @@ use memoird_engine::Durability;
 use tokio::sync::Notify;
 
 use super::compacting;
-use super::script::{Does, Script};
+use super::script::{ModelStep, Script};
 use super::talk::{Talk, text_turn};
 use crate::bot::Bot;
 use crate::kit::{World, settle};
@@ -161,7 +161,7 @@ async fn window_of_full_history_shows_at_least_half() {
 
 #[tokio::test(start_paused = true)]
 async fn first_window_of_full_history_has_half_and_a_summary() {
-    let mut scripted = Script::then([], Does::Well);
+    let mut scripted = Script::then([], ModelStep::Well);
     scripted.is_remote = false;
     let script = Arc::new(scripted);
     let (_world, bot) = capped(&script, Durability::Sync).await;
@@ -196,7 +196,7 @@ async fn dropped_turns_are_summarized_although_the_rest_fits() {
 #[tokio::test(start_paused = true)]
 async fn turns_appended_during_compaction_are_summarized_next() {
     let goes_on = Arc::new(Notify::new());
-    let script = Script::of([Does::Waits(Arc::clone(&goes_on))]);
+    let script = Script::of([ModelStep::Waits(Arc::clone(&goes_on))]);
     let (_world, bot) = capped(&script, Durability::Sync).await;
     let mut talk = Talk::of(&bot, "a");
     talk.exchange().await;

@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 use crate::bot::{ALL, Bot};
 use crate::kit::{NEVER, World, session_id, settle, unswept};
 use crate::windows::{model, texts, with_models};
-use script::{Does, Script};
+use script::{ModelStep, Script};
 
 /// Compaction with this summarizer, and a model of 4,000 tokens.
 fn compacting(script: &Arc<Script>) -> EngineConfig {
@@ -234,7 +234,7 @@ async fn next_summary_includes_the_previous_one() {
 #[tokio::test(start_paused = true)]
 async fn appends_continue_during_compaction() {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([Does::Waits(allowed.clone())]);
+    let script = Script::of([ModelStep::Waits(allowed.clone())]);
     let (_world, bot) = opened(&script).await;
     bot.talk_until("a", async || script.times() == 1).await;
     assert!(
@@ -266,21 +266,21 @@ async fn invalid_summarizer_replies_change_nothing() {
     let later = ModelFault::new(FaultKind::Later, "down");
     let refused = ModelFault::new(FaultKind::Refused, "no");
     let bad = [
-        (Does::Never, "timeout"),
-        (Does::Writes(""), "empty"),
-        (Does::Writes("{}"), "field_missing"),
-        (Does::Writes("{\"details\": \"to ta"), "cut_off"),
+        (ModelStep::Never, "timeout"),
+        (ModelStep::Writes(""), "empty"),
+        (ModelStep::Writes("{}"), "field_missing"),
+        (ModelStep::Writes("{\"details\": \"to ta"), "cut_off"),
         (
-            Does::Writes("I'm sorry, but I can't help with that."),
+            ModelStep::Writes("I'm sorry, but I can't help with that."),
             "refusal",
         ),
-        (Does::CutOff, "cut_off"),
-        (Does::Answers(Written::default()), "empty"),
-        (Does::Fails(later), "provider_failed"),
-        (Does::Fails(refused), "provider_refused"),
+        (ModelStep::CutOff, "cut_off"),
+        (ModelStep::Answers(Written::default()), "empty"),
+        (ModelStep::Fails(later), "provider_failed"),
+        (ModelStep::Fails(refused), "provider_refused"),
     ];
-    for (does, reason) in bad {
-        let script = Script::of([does.clone()]);
+    for (step, reason) in bad {
+        let script = Script::of([step.clone()]);
         let (_world, bot) = opened(&script).await;
         for number in 0..12 {
             bot.exchange("a", number).await;
@@ -288,14 +288,14 @@ async fn invalid_summarizer_replies_change_nothing() {
         let before = bot.window("a").await.unwrap();
         let failure = bot.compact("a", Some(2)).await.expect_err("no summary");
         let EngineError::CompactionFailed { reason: told, .. } = &failure else {
-            panic!("{does:?}: {failure}")
+            panic!("{step:?}: {failure}")
         };
-        assert_eq!(*told, reason, "{does:?}: {failure}");
-        assert_eq!(bot.window("a").await.unwrap(), before, "{does:?}");
+        assert_eq!(*told, reason, "{step:?}: {failure}");
+        assert_eq!(bot.window("a").await.unwrap(), before, "{step:?}");
         assert_eq!(
             bot.breaker("a").await,
             (BreakerState::Closed, 1),
-            "{does:?}"
+            "{step:?}"
         );
         bot.compact("a", Some(2))
             .await
@@ -303,7 +303,7 @@ async fn invalid_summarizer_replies_change_nothing() {
         assert_eq!(
             bot.breaker("a").await,
             (BreakerState::Closed, 0),
-            "{does:?}"
+            "{step:?}"
         );
     }
 }

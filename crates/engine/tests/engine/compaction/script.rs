@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 /// Behavior of a [`Script`] for one request.
 #[derive(Clone, Debug)]
-pub(crate) enum Does {
+pub(crate) enum ModelStep {
     /// Lists all names in its input.
     Well,
     /// Like `Well`, after a notification.
@@ -30,9 +30,9 @@ pub(crate) enum Does {
 
 #[derive(Debug)]
 pub(crate) struct Script {
-    does: Mutex<VecDeque<Does>>,
+    steps: Mutex<VecDeque<ModelStep>>,
     /// Used once the script is exhausted.
-    then: Mutex<Does>,
+    then: Mutex<ModelStep>,
     pub(crate) asked: Mutex<Vec<Arc<SummaryRequest>>>,
     pub(crate) input_tokens_max: u64,
     /// Requests with more tokens fail as too long.
@@ -41,17 +41,17 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    pub(crate) fn of(does: impl IntoIterator<Item = Does>) -> Arc<Self> {
-        Arc::new(Self::then(does, Does::Well))
+    pub(crate) fn of(steps: impl IntoIterator<Item = ModelStep>) -> Arc<Self> {
+        Arc::new(Self::then(steps, ModelStep::Well))
     }
 
-    pub(crate) fn always(does: Does) -> Arc<Self> {
-        Arc::new(Self::then([], does))
+    pub(crate) fn always(step: ModelStep) -> Arc<Self> {
+        Arc::new(Self::then([], step))
     }
 
-    pub(crate) fn then(does: impl IntoIterator<Item = Does>, then: Does) -> Self {
+    pub(crate) fn then(steps: impl IntoIterator<Item = ModelStep>, then: ModelStep) -> Self {
         Self {
-            does: Mutex::new(does.into_iter().collect()),
+            steps: Mutex::new(steps.into_iter().collect()),
             then: Mutex::new(then),
             asked: Mutex::default(),
             input_tokens_max: u64::MAX,
@@ -61,9 +61,9 @@ impl Script {
     }
 
     /// Discards the script and does this from now on.
-    pub(crate) fn will_now(&self, does: Does) {
-        self.does.lock().unwrap().clear();
-        *self.then.lock().unwrap() = does;
+    pub(crate) fn will_now(&self, step: ModelStep) {
+        self.steps.lock().unwrap().clear();
+        *self.then.lock().unwrap() = step;
     }
 
     /// Number of recorded requests.
@@ -128,8 +128,8 @@ impl Summarizer for Script {
 
     fn summarize(&self, ask: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
         self.asked.lock().unwrap().push(Arc::clone(&ask));
-        let does = self
-            .does
+        let step = self
+            .steps
             .lock()
             .unwrap()
             .pop_front()
@@ -142,28 +142,28 @@ impl Summarizer for Script {
                     "context_length_exceeded",
                 ));
             }
-            match does {
-                Does::Well => Ok(SummarizerReply::Written(all_of(&ask))),
-                Does::Waits(allowed) => {
+            match step {
+                ModelStep::Well => Ok(SummarizerReply::Written(all_of(&ask))),
+                ModelStep::Waits(allowed) => {
                     allowed.notified().await;
                     Ok(SummarizerReply::Written(all_of(&ask)))
                 }
-                Does::Never => std::future::pending().await,
-                Does::Writes(text) => Ok(SummarizerReply::Text {
+                ModelStep::Never => std::future::pending().await,
+                ModelStep::Writes(text) => Ok(SummarizerReply::Text {
                     text: text.to_owned(),
                     end: TextEnd::Complete,
                 }),
-                Does::CutOff => Ok(SummarizerReply::Text {
+                ModelStep::CutOff => Ok(SummarizerReply::Text {
                     text: "{\"detai".to_owned(),
                     end: TextEnd::CutOff,
                 }),
-                Does::Details(details) => Ok(SummarizerReply::Written(Written {
+                ModelStep::Details(details) => Ok(SummarizerReply::Written(Written {
                     details,
                     ..Written::default()
                 })),
-                Does::Answers(written) => Ok(SummarizerReply::Written(written)),
-                Does::Fails(error) => Err(error),
-                Does::Panics => panic!("as it was told"),
+                ModelStep::Answers(written) => Ok(SummarizerReply::Written(written)),
+                ModelStep::Fails(error) => Err(error),
+                ModelStep::Panics => panic!("as it was told"),
             }
         })
     }

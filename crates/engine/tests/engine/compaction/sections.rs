@@ -10,15 +10,15 @@ use memoird_core::window::{LABEL, Omission};
 use memoird_engine::{FaultKind, ModelFault};
 
 use super::opened;
-use super::script::{Does, Script};
+use super::script::{ModelStep, Script};
 use super::talk::{Talk, answering, opened as turns_of, text_turn};
 use crate::bot::Bot;
 use crate::kit::{World, settle};
 use crate::windows::{model, with_models};
 
-fn wrote(standing: &[&str], withdrawn: &[&str], details: &str) -> Does {
+fn wrote(standing: &[&str], withdrawn: &[&str], details: &str) -> ModelStep {
     let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-    Does::Answers(Written {
+    ModelStep::Answers(Written {
         standing: texts(standing),
         withdrawn: texts(withdrawn),
         open_questions: Vec::new(),
@@ -66,7 +66,7 @@ async fn booking(talk: &Talk, id: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn local_summary_is_made_at_the_cut_within_the_same_call() {
-    let mut scripted = Script::then([], Does::Panics);
+    let mut scripted = Script::then([], ModelStep::Panics);
     scripted.is_remote = false;
     let script = Arc::new(scripted);
     let (_world, bot) = opened(&script).await;
@@ -166,7 +166,7 @@ async fn model_cannot_lose_calls_that_changed_something() {
 #[tokio::test(start_paused = true)]
 async fn decisions_that_the_bot_marked_are_in_the_summary() {
     for is_remote in [true, false] {
-        let mut script = Script::then([], Does::Well);
+        let mut script = Script::then([], ModelStep::Well);
         script.is_remote = is_remote;
         let (_world, mut talk) = roomy(&Arc::new(script)).await;
         talk.exchange().await;
@@ -182,7 +182,7 @@ async fn decisions_that_the_bot_marked_are_in_the_summary() {
 
 #[tokio::test(start_paused = true)]
 async fn details_that_are_too_long_are_shortened() {
-    let script = Script::always(Does::Details("word ".repeat(20_000)));
+    let script = Script::always(ModelStep::Details("word ".repeat(20_000)));
     let (_world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
     talk.exchanges(10).await;
@@ -194,7 +194,7 @@ async fn details_that_are_too_long_are_shortened() {
 
 #[tokio::test(start_paused = true)]
 async fn window_is_cut_without_a_summary_while_the_provider_fails() {
-    let script = Script::always(Does::Fails(ModelFault::new(FaultKind::Later, "down")));
+    let script = Script::always(ModelStep::Fails(ModelFault::new(FaultKind::Later, "down")));
     let (_world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
     let mut cuts = 0;
@@ -291,7 +291,7 @@ async fn model_is_not_asked_for_a_summary_that_would_be_longer_than_the_turns() 
 /// In a large window most of that room is reserved for requests, which are short here.
 #[tokio::test(start_paused = true)]
 async fn short_requests_leave_their_room_to_the_other_sections() {
-    let mut script = Script::then([], Does::Well);
+    let mut script = Script::then([], ModelStep::Well);
     script.is_remote = false;
     let mut config = super::compacting(&Arc::new(script));
     config.compaction.policy.summary_tokens = SummaryTokens::Auto;
@@ -311,7 +311,7 @@ async fn short_requests_leave_their_room_to_the_other_sections() {
 #[tokio::test(start_paused = true)]
 async fn previous_summary_is_shortened_to_the_input_of_the_summarizer() {
     for says_so in [true, false] {
-        let mut scripted = Script::then([], Does::Well);
+        let mut scripted = Script::then([], ModelStep::Well);
         scripted.too_long_over = 2_000;
         scripted.input_tokens_max = if says_so { 1_500 } else { u64::MAX };
         let script = Arc::new(scripted);

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::bad_replies::bad;
 use super::compacting;
-use super::script::{Does, Script};
+use super::script::{ModelStep, Script};
 use super::talk::{Talk, answering, calling, text_turn};
 use crate::bot::{ALL, Bot};
 use crate::kit::{Dice, World, poll_once, session_id, settle};
@@ -76,7 +76,7 @@ fn run(seed: u64) -> u32 {
 impl Simulation {
     async fn new(seed: u64) -> Self {
         let mut dice = Dice(seed);
-        let mut scripted = Script::then([], Does::Well);
+        let mut scripted = Script::then([], ModelStep::Well);
         scripted.is_remote = dice.once_in(2);
         if dice.once_in(2) {
             scripted.input_tokens_max = 300;
@@ -113,11 +113,11 @@ impl Simulation {
         }
         if self.dice.once_in(4) {
             let mut bad = bad();
-            let does = bad.swap_remove(self.below(bad.len() as u64)).0;
+            let step = bad.swap_remove(self.below(bad.len() as u64)).0;
             self.script.will_now(if self.dice.once_in(2) {
-                does
+                step
             } else {
-                Does::Well
+                ModelStep::Well
             });
         }
         match self.dice.below(14) {

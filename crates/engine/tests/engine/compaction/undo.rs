@@ -5,7 +5,7 @@ use std::sync::Arc;
 use memoird_engine::{ContextOutcome, Durability, EngineError};
 use tokio::sync::Notify;
 
-use super::script::{Does, Script};
+use super::script::{ModelStep, Script};
 use super::talk::Talk;
 use super::{compacting, opened};
 use crate::bot::Bot;
@@ -141,7 +141,7 @@ async fn durability_off_recent_summaries_can_be_undone() {
 #[tokio::test(start_paused = true)]
 async fn undo_during_compaction_is_refused() {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([Does::Well, Does::Waits(allowed.clone())]);
+    let script = Script::of([ModelStep::Well, ModelStep::Waits(allowed.clone())]);
     let (_world, bot) = opened(&script).await;
     let mut talk = Talk::of(&bot, "a");
     talk.exchanges(8).await;

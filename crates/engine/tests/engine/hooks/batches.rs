@@ -6,7 +6,7 @@ use memoird_core::outbox::DeliveryState;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::script::{Act, ScriptedHook};
+use super::script::{HookStep, ScriptedHook};
 use super::{deliveries, hooked, states, turn_texts, with_hooks};
 use crate::bot::{Bot, saying};
 use crate::kit::{TTL, World, settle, unswept};
@@ -90,7 +90,7 @@ async fn steady_ends_do_not_delay_the_first_delivery() {
 
 #[tokio::test(start_paused = true)]
 async fn each_delivery_of_a_batch_has_its_own_outcome() {
-    let hook = ScriptedHook::batched(10, [Act::Fewer(4), Act::More, Act::Never]);
+    let hook = ScriptedHook::batched(10, [HookStep::Fewer(4), HookStep::More, HookStep::Never]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = swept(&world, 10).await;
     sleep(Duration::from_millis(200)).await;
@@ -137,8 +137,8 @@ async fn delivery_without_room_in_batch_is_not_counted_as_try() {
 
 #[tokio::test(start_paused = true)]
 async fn batch_that_panics_or_hangs_is_retried_whole() {
-    for act in [Act::PanicAtOnce, Act::PanicLater, Act::Hang] {
-        let hook = ScriptedHook::batched(10, [act]);
+    for step in [HookStep::PanicAtOnce, HookStep::PanicLater, HookStep::Hang] {
+        let hook = ScriptedHook::batched(10, [step]);
         let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
         let engine = swept(&world, 10).await;
         sleep(Duration::from_secs(20)).await;
@@ -148,6 +148,6 @@ async fn batch_that_panics_or_hangs_is_retried_whole() {
             all.iter()
                 .all(|owed| (owed.state, owed.tries) == (DeliveryState::Done, 2))
         );
-        assert_eq!((all.len(), hook.count()), (10, 20), "{act:?}");
+        assert_eq!((all.len(), hook.count()), (10, 20), "{step:?}");
     }
 }

@@ -6,7 +6,7 @@ use memoird_core::outbox::DeliveryState;
 use memoird_engine::Engine;
 use tokio::time::sleep;
 
-use super::script::{Act, ScriptedHook};
+use super::script::{HookStep, ScriptedHook};
 use super::{LIMIT, hooked, states, with_hooks};
 use crate::bot::Bot;
 use crate::kit::{TTL, World, capped, poll_once, settle, unswept};
@@ -25,7 +25,7 @@ async fn end_many(engine: &Engine, count: usize) {
 #[tokio::test(start_paused = true)]
 async fn hook_concurrency_limits_its_calls() {
     for concurrency in [1, 3] {
-        let hook = ScriptedHook::always(Act::Slow(SECOND));
+        let hook = ScriptedHook::always(HookStep::Slow(SECOND));
         let mut config = hooked("a", &hook);
         config.concurrency = concurrency;
         let engine = World::new(with_hooks(unswept(), [config])).open().await;
@@ -39,7 +39,7 @@ async fn hook_concurrency_limits_its_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn total_hook_concurrency_is_shared() {
-    let hooks = ["a", "b", "c"].map(|name| (name, ScriptedHook::always(Act::Slow(SECOND))));
+    let hooks = ["a", "b", "c"].map(|name| (name, ScriptedHook::always(HookStep::Slow(SECOND))));
     let configs = hooks.iter().map(|(name, hook)| hooked(name, hook));
     let mut config = with_hooks(unswept(), configs);
     config.hooks.concurrency = 5;
@@ -62,7 +62,7 @@ async fn total_hook_concurrency_is_shared() {
 async fn hanging_hook_does_not_delay_other_hooks() {
     // Also if its own limit exceeds the total.
     for (name, other) in [("a", "b"), ("b", "a")] {
-        let (hanging, quick) = (ScriptedHook::always(Act::Hang), ScriptedHook::new([]));
+        let (hanging, quick) = (ScriptedHook::always(HookStep::Hang), ScriptedHook::new([]));
         let mut greedy = hooked(name, &hanging);
         greedy.concurrency = 100;
         let mut config = with_hooks(unswept(), [greedy, hooked(other, &quick)]);
@@ -80,7 +80,7 @@ async fn hanging_hook_does_not_delay_other_hooks() {
 #[tokio::test(start_paused = true)]
 async fn slow_deliveries_of_one_tenant_do_not_delay_others() {
     for concurrency in [1, 4] {
-        let hook = ScriptedHook::always(Act::Slow(SECOND));
+        let hook = ScriptedHook::always(HookStep::Slow(SECOND));
         let mut hooked = hooked("a", &hook);
         hooked.concurrency = concurrency;
         let mut config = with_hooks(unswept(), [hooked]);
@@ -106,7 +106,7 @@ async fn slow_deliveries_of_one_tenant_do_not_delay_others() {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_hook_does_not_delay_calls_or_sweeps() {
-    let hanging = ScriptedHook::always(Act::Hang);
+    let hanging = ScriptedHook::always(HookStep::Hang);
     let engine = World::new(with_hooks(unswept(), [hooked("a", &hanging)]))
         .open()
         .await;
@@ -129,12 +129,12 @@ async fn hanging_hook_does_not_delay_calls_or_sweeps() {
 
 #[tokio::test(start_paused = true)]
 async fn failing_deliveries_do_not_delay_new_ones() {
-    let hook = ScriptedHook::always(Act::Later);
+    let hook = ScriptedHook::always(HookStep::Later);
     let mut config = hooked("a", &hook);
     config.concurrency = 1;
     let engine = World::new(with_hooks(unswept(), [config])).open().await;
     end_many(&engine, 50).await;
-    hook.will_now(Act::Ok);
+    hook.will_now(HookStep::Ok);
     let bot = Bot::acme(&engine);
     bot.say("fresh", "hello").await.unwrap();
     bot.end("fresh").await.unwrap();
@@ -167,7 +167,7 @@ async fn concurrency_zero_means_one() {
 async fn hook_with_long_queue_yields_to_other_hooks() {
     for names in [["a", "b"], ["b", "a"]] {
         let (busy, other) = (
-            ScriptedHook::always(Act::Slow(SECOND)),
+            ScriptedHook::always(HookStep::Slow(SECOND)),
             ScriptedHook::new([]),
         );
         let mut config = with_hooks(
@@ -189,7 +189,7 @@ async fn hook_with_long_queue_yields_to_other_hooks() {
 
 #[tokio::test(start_paused = true)]
 async fn idle_hooks_reserve_at_most_half_of_the_concurrency() {
-    let busy = ScriptedHook::always(Act::Slow(SECOND));
+    let busy = ScriptedHook::always(HookStep::Slow(SECOND));
     let mut greedy = hooked("busy", &busy);
     greedy.concurrency = 100;
     let mut configs = vec![greedy];

@@ -10,7 +10,7 @@ use memoird_core::time::Steady;
 use memoird_engine::{Blocking, Engine, EngineConfig, Machine};
 use tokio::time::sleep;
 
-use super::script::{Act, ScriptedHook};
+use super::script::{HookStep, ScriptedHook};
 use super::{hooked, only_delivery, states, turn_texts, with_hooks};
 use crate::bot::{Bot, saying};
 use crate::kit::{TTL, TestMachine, World, paused_runtime, settle, unswept};
@@ -76,7 +76,7 @@ fn pending_delivery_is_made_after_crash() {
 
 #[test]
 fn delivery_in_flight_at_crash_is_repeated() {
-    let hook = ScriptedHook::new([Act::Slow(SECOND)]);
+    let hook = ScriptedHook::new([HookStep::Slow(SECOND)]);
     let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
     daemon.live(async |engine| {
         end_one(engine).await;
@@ -116,7 +116,7 @@ fn delivery_whose_outcome_was_not_written_is_repeated() {
 
 #[test]
 fn tries_and_pauses_continue_after_crash() {
-    let hook = ScriptedHook::always(Act::After(50 * SECOND));
+    let hook = ScriptedHook::always(HookStep::After(50 * SECOND));
     let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
     for life in 1..=8_u32 {
         daemon.live(async |engine| {
@@ -137,7 +137,7 @@ fn tries_and_pauses_continue_after_crash() {
 
 #[test]
 fn many_crashes_amid_deliveries_lose_none() {
-    let hook = ScriptedHook::always(Act::Slow(SECOND));
+    let hook = ScriptedHook::always(HookStep::Slow(SECOND));
     let mut daemon = Daemon::new(with_hooks(unswept(), [hooked("a", &hook)]));
     daemon.live(async |engine| {
         let bot = Bot::acme(engine);

@@ -7,7 +7,7 @@ use memoird_core::outbox::DeliveryState;
 use memoird_engine::{Blocking, Durability, Engine, EngineConfig, HookConfig};
 use tokio::time::sleep;
 
-use super::script::{Act, ScriptedHook};
+use super::script::{HookStep, ScriptedHook};
 use super::{deliveries, hooked, only_delivery, states, turn_texts, with_hooks};
 use crate::bot::{Bot, saying};
 use crate::compaction::script::Script;
@@ -111,7 +111,7 @@ async fn summary_is_delivered_with_its_turns() {
 
 #[tokio::test(start_paused = true)]
 async fn failing_delivery_is_retried_and_given_up() {
-    let hook = ScriptedHook::new([Act::Later, Act::PanicLater, Act::Never]);
+    let hook = ScriptedHook::new([HookStep::Later, HookStep::PanicLater, HookStep::Never]);
     let engine = open(off([hooked("a", &hook)])).await;
     let bot = Bot::acme(&engine);
     bot.say("s", "hello").await.unwrap();
@@ -138,7 +138,7 @@ async fn failing_delivery_is_retried_and_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn pending_deliveries_have_a_memory_limit() {
-    let hook = ScriptedHook::always(Act::Hang);
+    let hook = ScriptedHook::always(HookStep::Hang);
     let mut config = off([hooked("a", &hook)]);
     config.hooks.memory_bytes = 64 << 10;
     let engine = open(config).await;
@@ -151,7 +151,7 @@ async fn pending_deliveries_have_a_memory_limit() {
     let owed = deliveries(&engine).await.len();
     assert!((5..=6).contains(&owed), "{owed}");
     // The hanging calls time out, and their next attempts succeed.
-    hook.will_now(Act::Ok);
+    hook.will_now(HookStep::Ok);
     sleep(30 * SECOND).await;
     assert!(
         states(&engine)
@@ -174,7 +174,7 @@ async fn pending_deliveries_have_a_memory_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn states_and_empty_sessions_count_against_memory_limit() {
-    let hook = ScriptedHook::always(Act::Hang);
+    let hook = ScriptedHook::always(HookStep::Hang);
     let mut config = off([hooked("a", &hook)]);
     config.hooks.memory_bytes = 256 << 10;
     let engine = open(config).await;
@@ -205,7 +205,7 @@ async fn states_and_empty_sessions_count_against_memory_limit() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_delivers_every_live_session() {
     let (hook, batched) = (
-        ScriptedHook::new([Act::Later]),
+        ScriptedHook::new([HookStep::Later]),
         ScriptedHook::batched(100, []),
     );
     let engine = open(off([hooked("a", &hook), hooked("b", &batched)])).await;

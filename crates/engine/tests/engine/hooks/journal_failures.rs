@@ -7,7 +7,7 @@ use std::time::Duration;
 use memoird_core::outbox::DeliveryState;
 use tokio::time::sleep;
 
-use super::script::{Act, ScriptedHook};
+use super::script::{HookStep, ScriptedHook};
 use super::{deliveries, hooked, only_delivery, states, turn_texts, with_hooks};
 use crate::bot::Bot;
 use crate::kit::{TTL, World, settle, unswept, unswept_with_cap};
@@ -17,8 +17,8 @@ const SECOND: Duration = Duration::from_secs(1);
 #[tokio::test(start_paused = true)]
 async fn outcome_that_failed_to_commit_is_written_later() {
     for concurrency in [1, 4] {
-        for act in [Act::Ok, Act::Never] {
-            let hook = ScriptedHook::always(act);
+        for step in [HookStep::Ok, HookStep::Never] {
+            let hook = ScriptedHook::always(step);
             let mut config = hooked("a", &hook);
             config.concurrency = concurrency;
             let world = World::new(with_hooks(unswept(), [config]));
@@ -32,12 +32,12 @@ async fn outcome_that_failed_to_commit_is_written_later() {
             assert_ne!(
                 settled.state,
                 DeliveryState::Pending,
-                "{concurrency} {act:?}"
+                "{concurrency} {step:?}"
             );
             assert_eq!(
                 (settled.tries, hook.count()),
                 (1, 1),
-                "{concurrency} {act:?}"
+                "{concurrency} {step:?}"
             );
         }
     }
@@ -101,7 +101,7 @@ async fn end_whose_commit_fails_creates_no_delivery() {
 
 #[tokio::test(start_paused = true)]
 async fn store_is_not_polled_without_due_deliveries() {
-    let hook = ScriptedHook::always(Act::Later);
+    let hook = ScriptedHook::always(HookStep::Later);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);

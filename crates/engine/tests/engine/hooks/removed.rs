@@ -5,7 +5,7 @@ use memoird_core::outbox::DeliveryState;
 use std::time::Duration;
 use tokio::time::sleep;
 
-use super::script::{Act, ScriptedHook};
+use super::script::{HookStep, ScriptedHook};
 use super::{deliveries, hook_name, hooked, only_delivery, states, with_hooks};
 use crate::bot::Bot;
 use crate::kit::{World, settle, unswept};
@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn deliveries_of_removed_hook_stay_pending_until_it_returns() {
-    let (hook, other) = (ScriptedHook::always(Act::Later), ScriptedHook::new([]));
+    let (hook, other) = (ScriptedHook::always(HookStep::Later), ScriptedHook::new([]));
     let mut world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -56,7 +56,7 @@ async fn deliveries_of_removed_hook_stay_pending_until_it_returns() {
 
 #[tokio::test(start_paused = true)]
 async fn call_in_flight_of_removed_hook_is_recorded() {
-    let hook = ScriptedHook::new([Act::Slow(SECOND)]);
+    let hook = ScriptedHook::new([HookStep::Slow(SECOND)]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -70,7 +70,7 @@ async fn call_in_flight_of_removed_hook_is_recorded() {
     assert_eq!(states(&engine).await, [DeliveryState::Done; 2]);
     // The hook returns both while idle and while a call is in flight.
     for pause in [SECOND / 2, SECOND * 2] {
-        hook.will_now(Act::Slow(SECOND));
+        hook.will_now(HookStep::Slow(SECOND));
         engine
             .reconfigure(with_hooks(unswept(), [hooked("a", &hook)]))
             .await;
@@ -97,7 +97,7 @@ async fn call_in_flight_of_removed_hook_is_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn new_hook_of_same_name_takes_over_pending_deliveries() {
-    let (first, second) = (ScriptedHook::always(Act::Later), ScriptedHook::new([]));
+    let (first, second) = (ScriptedHook::always(HookStep::Later), ScriptedHook::new([]));
     let world = World::new(with_hooks(unswept(), [hooked("a", &first)]));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);

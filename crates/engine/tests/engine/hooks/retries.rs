@@ -7,7 +7,7 @@ use memoird_core::outbox::DeliveryState;
 use memoird_engine::EngineError;
 use tokio::time::sleep;
 
-use super::script::{Act, ScriptedHook};
+use super::script::{HookStep, ScriptedHook};
 use super::{LIMIT, deliveries, hook_name, hooked, only_delivery, turn_texts, views, with_hooks};
 use crate::bot::Bot;
 use crate::kit::{World, settle, unswept};
@@ -33,7 +33,7 @@ async fn end_one(world: &World) -> memoird_engine::Engine {
 
 #[tokio::test(start_paused = true)]
 async fn retry_pauses_double_with_jitter_until_given_up() {
-    let hook = ScriptedHook::always(Act::Later);
+    let hook = ScriptedHook::always(HookStep::Later);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     let owed = only_delivery(&engine).await;
@@ -69,7 +69,7 @@ async fn retry_pauses_double_with_jitter_until_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_pauses_of_concurrent_failures_spread_out() {
-    let hook = ScriptedHook::always(Act::Later);
+    let hook = ScriptedHook::always(HookStep::Later);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -91,7 +91,7 @@ async fn retry_pauses_of_concurrent_failures_spread_out() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_pause_never_exceeds_maximum() {
-    let hook = ScriptedHook::always(Act::Later);
+    let hook = ScriptedHook::always(HookStep::Later);
     let mut config = hooked("a", &hook);
     (config.retry.tries_max, config.retry.pause_ms_max) = (30, 3_000);
     let world = World::new(with_hooks(unswept(), [config]));
@@ -107,7 +107,11 @@ async fn retry_pause_never_exceeds_maximum() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_of_receiver_is_respected() {
-    let hook = ScriptedHook::new([Act::After(30 * SECOND), Act::After(Duration::MAX), Act::Ok]);
+    let hook = ScriptedHook::new([
+        HookStep::After(30 * SECOND),
+        HookStep::After(Duration::MAX),
+        HookStep::Ok,
+    ]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     let view = views(&engine).await.remove(0);
@@ -125,7 +129,7 @@ async fn retry_after_of_receiver_is_respected() {
 
 #[tokio::test(start_paused = true)]
 async fn permanent_failure_is_dead_at_once() {
-    let hook = ScriptedHook::always(Act::Never);
+    let hook = ScriptedHook::always(HookStep::Never);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     sleep(1_000 * SECOND).await;
@@ -137,7 +141,7 @@ async fn permanent_failure_is_dead_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn dead_delivery_is_made_on_retry_command() {
-    let hook = ScriptedHook::new([Act::Never]);
+    let hook = ScriptedHook::new([HookStep::Never]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     let dead = only_delivery(&engine).await;
@@ -168,7 +172,7 @@ async fn dead_delivery_is_made_on_retry_command() {
 
 #[tokio::test(start_paused = true)]
 async fn delivery_waiting_for_retry_is_made_at_once_on_command() {
-    let hook = ScriptedHook::new([Act::After(60 * SECOND)]);
+    let hook = ScriptedHook::new([HookStep::After(60 * SECOND)]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     engine
@@ -185,7 +189,7 @@ async fn delivery_waiting_for_retry_is_made_at_once_on_command() {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_delivery_is_gone_even_if_in_flight() {
-    let hook = ScriptedHook::new([Act::Slow(SECOND), Act::Later]);
+    let hook = ScriptedHook::new([HookStep::Slow(SECOND), HookStep::Later]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     engine
@@ -229,7 +233,7 @@ async fn unknown_delivery_cannot_be_retried_or_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_hook_times_out_and_is_retried() {
-    let hook = ScriptedHook::new([Act::Hang]);
+    let hook = ScriptedHook::new([HookStep::Hang]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     sleep(LIMIT - 10 * Duration::from_millis(1)).await;
@@ -253,7 +257,7 @@ async fn hanging_hook_times_out_and_is_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn panicking_hook_fails_delivery_and_engine_survives() {
-    let hook = ScriptedHook::new([Act::PanicAtOnce, Act::PanicLater]);
+    let hook = ScriptedHook::new([HookStep::PanicAtOnce, HookStep::PanicLater]);
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = end_one(&world).await;
     let owed = only_delivery(&engine).await;

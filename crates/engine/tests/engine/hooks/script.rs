@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 /// Behavior of the hook for one batch of calls.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Act {
+pub(crate) enum HookStep {
     /// Every call succeeds.
     #[default]
     Ok,
@@ -37,9 +37,9 @@ pub(crate) enum Act {
 #[derive(Debug)]
 pub(crate) struct ScriptedHook {
     batch_max: usize,
-    script: Mutex<VecDeque<Act>>,
+    script: Mutex<VecDeque<HookStep>>,
     /// Used once the script is exhausted.
-    then: Mutex<Act>,
+    then: Mutex<HookStep>,
     batches: Mutex<Vec<Vec<HookCall>>>,
     under_way: Arc<AtomicUsize>,
     most: AtomicUsize,
@@ -56,11 +56,14 @@ impl Drop for UnderWay {
 
 impl ScriptedHook {
     /// Follows the script, and then always succeeds.
-    pub(crate) fn new(script: impl IntoIterator<Item = Act>) -> Arc<Self> {
+    pub(crate) fn new(script: impl IntoIterator<Item = HookStep>) -> Arc<Self> {
         Self::batched(1, script)
     }
 
-    pub(crate) fn batched(batch_max: usize, script: impl IntoIterator<Item = Act>) -> Arc<Self> {
+    pub(crate) fn batched(
+        batch_max: usize,
+        script: impl IntoIterator<Item = HookStep>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             batch_max,
             script: Mutex::new(script.into_iter().collect()),
@@ -72,14 +75,14 @@ impl ScriptedHook {
     }
 
     /// Always does the same.
-    pub(crate) fn always(act: Act) -> Arc<Self> {
+    pub(crate) fn always(step: HookStep) -> Arc<Self> {
         let hook = Self::new([]);
-        hook.will_now(act);
+        hook.will_now(step);
         hook
     }
 
-    pub(crate) fn will_now(&self, act: Act) {
-        *self.then.lock().unwrap() = act;
+    pub(crate) fn will_now(&self, step: HookStep) {
+        *self.then.lock().unwrap() = step;
     }
 
     pub(crate) fn batches(&self) -> Vec<Vec<HookCall>> {
@@ -120,7 +123,7 @@ impl ScriptedHook {
         self.most.load(Ordering::SeqCst)
     }
 
-    fn next(&self) -> Act {
+    fn next(&self) -> HookStep {
         let scripted = self.script.lock().unwrap().pop_front();
         scripted.unwrap_or(*self.then.lock().unwrap())
     }
@@ -136,12 +139,12 @@ impl Hook for ScriptedHook {
     }
 
     fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_> {
-        let (act, count) = (self.next(), calls.len());
+        let (step, count) = (self.next(), calls.len());
         self.batches.lock().unwrap().push(calls);
         let under_way = UnderWay(Arc::clone(&self.under_way));
         let now = under_way.0.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
-        if matches!(act, Act::PanicAtOnce) {
+        if matches!(step, HookStep::PanicAtOnce) {
             panic_quietly();
         }
         Box::pin(async move {
@@ -155,19 +158,19 @@ impl Hook for ScriptedHook {
                     count
                 ]
             };
-            match act {
-                Act::Ok => vec![Ok(()); count],
-                Act::Later => failed(Retry::Later),
-                Act::After(pause) => failed(Retry::After(pause)),
-                Act::Never => failed(Retry::Never),
-                Act::Fewer(answers) => vec![Ok(()); answers],
-                Act::More => vec![Ok(()); count + 3],
-                Act::Hang => std::future::pending().await,
-                Act::Slow(time) => {
+            match step {
+                HookStep::Ok => vec![Ok(()); count],
+                HookStep::Later => failed(Retry::Later),
+                HookStep::After(pause) => failed(Retry::After(pause)),
+                HookStep::Never => failed(Retry::Never),
+                HookStep::Fewer(answers) => vec![Ok(()); answers],
+                HookStep::More => vec![Ok(()); count + 3],
+                HookStep::Hang => std::future::pending().await,
+                HookStep::Slow(time) => {
                     sleep(time).await;
                     vec![Ok(()); count]
                 }
-                Act::PanicAtOnce | Act::PanicLater => {
+                HookStep::PanicAtOnce | HookStep::PanicLater => {
                     sleep(Duration::from_millis(1)).await;
                     panic_quietly()
                 }

@@ -9,7 +9,7 @@ use memoird_core::outbox::DeliveryState;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::durability_off::{off, open};
-use super::script::{Act, ScriptedHook};
+use super::script::{HookStep, ScriptedHook};
 use super::{hooked, states, with_hooks};
 use crate::bot::Bot;
 use crate::kit::{World, settle, unswept};
@@ -38,7 +38,7 @@ async fn end_many(engine: &memoird_engine::Engine, count: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn close_waits_for_running_deliveries_and_leaves_rest_pending() {
-    let hook = ScriptedHook::always(Act::Slow(SECOND));
+    let hook = ScriptedHook::always(HookStep::Slow(SECOND));
     let mut config = hooked("a", &hook);
     config.concurrency = 2;
     let world = World::new(with_hooks(unswept(), [config]));
@@ -69,7 +69,7 @@ async fn close_waits_for_running_deliveries_and_leaves_rest_pending() {
 #[tokio::test(start_paused = true)]
 async fn close_waits_for_hanging_hook_at_most_drain_time() {
     for durable in [true, false] {
-        let hook = ScriptedHook::always(Act::Hang);
+        let hook = ScriptedHook::always(HookStep::Hang);
         let mut hooks = [hooked("a", &hook)];
         hooks[0].timeout = 10_000 * SECOND;
         let config = if durable {
@@ -94,7 +94,7 @@ async fn close_waits_for_hanging_hook_at_most_drain_time() {
         assert_eq!(hook.under_way(), 0, "what it does is dropped");
         assert_eq!(hook.count(), 4);
         if durable {
-            hook.will_now(Act::Ok);
+            hook.will_now(HookStep::Ok);
             let engine = world.open().await;
             settle().await;
             assert_eq!(states(&engine).await, [DeliveryState::Done; 10]);
@@ -106,7 +106,7 @@ async fn close_waits_for_hanging_hook_at_most_drain_time() {
 #[tokio::test(start_paused = true)]
 async fn close_without_running_deliveries_is_immediate() {
     for durable in [true, false] {
-        let hook = ScriptedHook::new([Act::After(50 * SECOND)]);
+        let hook = ScriptedHook::new([HookStep::After(50 * SECOND)]);
         let hooks = [hooked("a", &hook)];
         let config = if durable {
             with_hooks(unswept(), hooks)
@@ -133,7 +133,7 @@ async fn close_without_running_deliveries_is_immediate() {
 
 #[tokio::test(start_paused = true)]
 async fn durability_off_close_delivers_what_slow_hook_can_take() {
-    let hook = ScriptedHook::always(Act::Slow(SECOND));
+    let hook = ScriptedHook::always(HookStep::Slow(SECOND));
     let mut config = off([hooked("a", &hook)]);
     config.hooks.drain = SECOND * 7 / 2;
     let engine = open(config).await;

@@ -15,12 +15,12 @@ use crate::store::FaultyStore;
 use crate::windows::texts as texts_of_window;
 
 use super::JOURNAL_BYTES;
-use super::model::{Model, Say, check_view, kept};
+use super::model::{AppendRecord, Model, check_view, kept};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     /// Appends an entry of the model, for the first time or as a retry.
-    Say {
+    Append {
         say: usize,
         expected: Expected,
     },
@@ -38,12 +38,12 @@ pub(crate) enum Op {
     Live,
     List,
     Journal,
-    Window(Look),
+    Window(WindowCall),
 }
 
 /// Parameters of a window request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct WindowCall {
     /// Turns appended in the same call.
     say: Option<(usize, Expected)>,
     policy: Policy,
@@ -102,7 +102,7 @@ impl Op {
             expected.seq = dice.once_in(2).then_some(seq);
         }
         drop(record);
-        model.says.push(Say {
+        model.says.push(AppendRecord {
             key,
             texts,
             name,
@@ -111,7 +111,7 @@ impl Op {
             fresh: 0,
             done: None,
         });
-        Self::Say {
+        Self::Append {
             say: number,
             expected,
         }
@@ -134,7 +134,7 @@ impl Op {
         }
         let say = *dice.one_of(&candidates);
         model.says[say].under_way += 1;
-        Self::Say {
+        Self::Append {
             say,
             expected: Expected::default(),
         }
@@ -154,10 +154,10 @@ impl Op {
             _ => Self::View,
         };
         let say = match step {
-            Self::Say { say, expected } => Some((say, expected)),
+            Self::Append { say, expected } => Some((say, expected)),
             _ => None,
         };
-        Self::Window(Look {
+        Self::Window(WindowCall {
             say,
             policy: *dice.one_of(&policies),
             tokens: *dice.one_of(&[10, 40, 50, 60, 80, 120, 1_000]),
@@ -212,7 +212,7 @@ impl Client {
 
     pub(crate) async fn run(&self, op: Op) {
         match op {
-            Op::Say { say, expected } => self.say(say, expected).await,
+            Op::Append { say, expected } => self.say(say, expected).await,
             Op::Reuse { name, session } => {
                 let answer = self.bot.append(&session, named(&name, &["never"])).await;
                 assert!(answer.is_err(), "{name} was used before: {answer:?}");
@@ -254,7 +254,7 @@ impl Client {
         }
     }
 
-    async fn window(&self, look: Look) {
+    async fn window(&self, look: WindowCall) {
         let budget = BudgetOverride::without_reserves(look.tokens);
         let request = ContextRequest {
             append: look
@@ -293,7 +293,7 @@ impl Client {
     }
 
     /// Asserts that a window shows written turns of the history in order, apart from omissions.
-    fn check_window(&self, look: &Look, window: &ContextOutcome) {
+    fn check_window(&self, look: &WindowCall, window: &ContextOutcome) {
         let record = self.store.record();
         let head = &window.session.head;
         let life = &record.lives[&head.generation];
@@ -348,7 +348,7 @@ impl Client {
         }
     }
 
-    fn check_outcome(&self, say: &mut Say, expected: Expected, outcome: &AppendOutcome) {
+    fn check_outcome(&self, say: &mut AppendRecord, expected: Expected, outcome: &AppendOutcome) {
         let done = outcome.record;
         let life = &self.store.record().lives[&done.generation];
         let seqs =
@@ -419,7 +419,7 @@ impl Client {
 }
 
 /// Asserts that the error was caused by an injected fault or a limit.
-fn check_error(say: &Say, error: &EngineError) {
+fn check_error(say: &AppendRecord, error: &EngineError) {
     match error {
         EngineError::JournalFull | EngineError::SessionReloaded => {}
         // An injected read failure.

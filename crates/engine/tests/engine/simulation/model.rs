@@ -14,12 +14,12 @@ use crate::store::FaultyStore;
 /// All appends of the simulation, with their known outcomes.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    pub(crate) says: Vec<Say>,
+    pub(crate) says: Vec<AppendRecord>,
 }
 
 /// An append, possibly retried under the same idempotency key.
 #[derive(Clone, Debug)]
-pub(crate) struct Say {
+pub(crate) struct AppendRecord {
     pub(crate) key: SessionKey,
     /// Unique texts.
     pub(crate) texts: Vec<String>,
