@@ -13,11 +13,11 @@ use crate::kit::*;
 use crate::skip::skip;
 
 /// A repository with ten sessions in two commits.
-async fn begun() -> House {
-    let house = House::new();
-    house.deliver(&sessions(0, 5)).await.unwrap();
-    house.deliver(&sessions(5, 5)).await.unwrap();
-    house
+async fn begun() -> GitFixture {
+    let fixture = GitFixture::new();
+    fixture.deliver(&sessions(0, 5)).await.unwrap();
+    fixture.deliver(&sessions(5, 5)).await.unwrap();
+    fixture
 }
 
 fn age(path: &Path, by: Duration) {
@@ -46,10 +46,10 @@ fn is_tidy(repository: &Path) {
 
 #[tokio::test]
 async fn crash_while_writing_pack_leaves_no_unfinished_pack() {
-    let house = begun().await;
-    let pack_dir = house.bare().join("objects/pack");
+    let fixture = begun().await;
+    let pack_dir = fixture.bare().join("objects/pack");
     // Donates a pack that no branch of this repository needs.
-    let donor = House::new();
+    let donor = GitFixture::new();
     donor.deliver(&sessions(10, 5)).await.unwrap();
     let of_donor = |ending: &str| {
         let entries = fs::read_dir(donor.bare().join("objects/pack")).unwrap();
@@ -85,23 +85,23 @@ async fn crash_while_writing_pack_leaves_no_unfinished_pack() {
                 fs::write(pack_dir.join(&index), &index_bytes).unwrap();
             }
         }
-        deliver(&house.restarted(), &sessions(next, 5))
+        deliver(&fixture.restarted(), &sessions(next, 5))
             .await
             .unwrap();
         next += 5;
-        exactly_once(&house.bare(), &sessions(0, next));
-        is_tidy(&house.bare());
+        exactly_once(&fixture.bare(), &sessions(0, next));
+        is_tidy(&fixture.bare());
     }
 }
 
 #[tokio::test]
 async fn crash_with_locked_branch_is_recovered_immediately() {
-    let house = begun().await;
-    let [claim, lock] = ["memoird.claim", "refs/heads/main.lock"].map(|it| house.bare().join(it));
+    let fixture = begun().await;
+    let [claim, lock] = ["memoird.claim", "refs/heads/main.lock"].map(|it| fixture.bare().join(it));
     let id = format!("{}\n", "7".repeat(40));
     fs::write(&claim, &id).unwrap();
     // Before the lock was acquired, and after.
-    house
+    fixture
         .restarted()
         .deliver(vec![call(&sessions(10, 1)[0])])
         .await[0]
@@ -109,33 +109,39 @@ async fn crash_with_locked_branch_is_recovered_immediately() {
         .unwrap();
     fs::write(&claim, &id).unwrap();
     fs::hard_link(&claim, &lock).unwrap();
-    deliver(&house.restarted(), &sessions(11, 4)).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 15));
-    is_tidy(&house.bare());
+    deliver(&fixture.restarted(), &sessions(11, 4))
+        .await
+        .unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 15));
+    is_tidy(&fixture.bare());
     // After the branch moved: the claim is a hard link to the branch's file.
-    fs::hard_link(house.bare().join("refs/heads/main"), &claim).unwrap();
-    let tip = git(&house.bare(), &["rev-parse", "main"]);
-    deliver(&house.restarted(), &sessions(10, 5)).await.unwrap();
-    assert_eq!(git(&house.bare(), &["rev-parse", "main"]), tip);
-    deliver(&house.restarted(), &sessions(15, 1)).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 16));
-    is_tidy(&house.bare());
+    fs::hard_link(fixture.bare().join("refs/heads/main"), &claim).unwrap();
+    let tip = git(&fixture.bare(), &["rev-parse", "main"]);
+    deliver(&fixture.restarted(), &sessions(10, 5))
+        .await
+        .unwrap();
+    assert_eq!(git(&fixture.bare(), &["rev-parse", "main"]), tip);
+    deliver(&fixture.restarted(), &sessions(15, 1))
+        .await
+        .unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 16));
+    is_tidy(&fixture.bare());
 }
 
 #[tokio::test]
 async fn crash_while_merging_packs_is_recovered() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     for one in sessions(0, 15).chunks(1) {
-        house.deliver(one).await.unwrap();
+        fixture.deliver(one).await.unwrap();
     }
-    let pack_dir = house.bare().join("objects/pack");
+    let pack_dir = fixture.bare().join("objects/pack");
     let before = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(&pack_dir).unwrap() {
         let entry = entry.unwrap();
         fs::copy(entry.path(), before.path().join(entry.file_name())).unwrap();
     }
-    house.deliver(&sessions(15, 1)).await.unwrap();
-    assert_eq!(packs(&house.bare()), 1);
+    fixture.deliver(&sessions(15, 1)).await.unwrap();
+    assert_eq!(packs(&fixture.bare()), 1);
     // The old packs are still there. One of them has lost its index, which has its temporary name.
     let mut is_first = true;
     for entry in fs::read_dir(before.path()).unwrap() {
@@ -149,73 +155,77 @@ async fn crash_while_merging_packs_is_recovered() {
         };
         fs::copy(entry.path(), pack_dir.join(name)).unwrap();
     }
-    deliver(&house.restarted(), &sessions(16, 1)).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 17));
-    is_tidy(&house.bare());
-    deliver(&house.restarted(), &sessions(17, 1)).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 18));
-    assert!(packs(&house.bare()) <= 4, "{}", packs(&house.bare()));
+    deliver(&fixture.restarted(), &sessions(16, 1))
+        .await
+        .unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 17));
+    is_tidy(&fixture.bare());
+    deliver(&fixture.restarted(), &sessions(17, 1))
+        .await
+        .unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 18));
+    assert!(packs(&fixture.bare()) <= 4, "{}", packs(&fixture.bare()));
 }
 
 #[tokio::test]
 async fn crash_while_creating_repository_leaves_none() {
-    let house = House::new();
-    let new = house.config.dir.join(".new-acme.git");
+    let fixture = GitFixture::new();
+    let new = fixture.config.dir.join(".new-acme.git");
     fs::create_dir_all(new.join("objects/pack")).unwrap();
     fs::write(new.join("HEAD"), "re").unwrap();
-    house.deliver(&sessions(0, 2)).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 2));
+    fixture.deliver(&sessions(0, 2)).await.unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 2));
     assert!(!new.exists());
 }
 
 #[tokio::test]
 async fn delivery_waits_for_git_lock() {
-    let house = begun().await;
-    let lock = house.bare().join("refs/heads/main.lock");
+    let fixture = begun().await;
+    let lock = fixture.bare().join("refs/heads/main.lock");
     fs::write(&lock, "").unwrap();
     let batch = sessions(10, 3);
-    let delivery = house.deliver(&batch);
+    let delivery = fixture.deliver(&batch);
     let person = async {
         // The delivery waits: the pack is written, and the branch does not move.
-        while !house.bare().join("memoird.claim").exists() {
+        while !fixture.bare().join("memoird.claim").exists() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(commits(&house.bare()), 2);
+        assert_eq!(commits(&fixture.bare()), 2);
         assert!(lock.exists());
         fs::remove_file(&lock).unwrap();
     };
     let (delivered, ()) = tokio::join!(delivery, person);
     delivered.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 13));
+    exactly_once(&fixture.bare(), &sessions(0, 13));
 }
 
 #[tokio::test]
 async fn held_lock_is_reported_and_stale_lock_is_removed() {
-    let house = begun().await;
-    let lock = house.bare().join("refs/heads/main.lock");
+    let fixture = begun().await;
+    let lock = fixture.bare().join("refs/heads/main.lock");
     fs::write(&lock, "").unwrap();
-    let error = house.deliver(&sessions(10, 3)).await.unwrap_err();
+    let error = fixture.deliver(&sessions(10, 3)).await.unwrap_err();
     assert_eq!(error.retry, Retry::Later);
     let told = format!(
         "{} is locked by another git; remove it if no git runs",
         lock.display()
     );
     assert_eq!(error.problem, told);
-    assert!(lock.exists() && commits(&house.bare()) == 2);
+    assert!(lock.exists() && commits(&fixture.bare()) == 2);
     age(&lock, Duration::from_secs(11 * 60));
-    house.deliver(&sessions(10, 3)).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 13));
-    is_tidy(&house.bare());
+    fixture.deliver(&sessions(10, 3)).await.unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 13));
+    is_tidy(&fixture.bare());
 }
 
 #[tokio::test]
 async fn commits_of_users_are_preserved() {
-    let house = begun().await;
+    let fixture = begun().await;
     let home = tempfile::tempdir().unwrap();
     let clone = home.path().join("clone");
     git(
         home.path(),
-        &["clone", "-q", house.bare().to_str().unwrap(), "clone"],
+        &["clone", "-q", fixture.bare().to_str().unwrap(), "clone"],
     );
     fs::write(clone.join("README.md"), "Ours.\n").unwrap();
     fs::create_dir_all(clone.join("sessions/2026/11/notes")).unwrap();
@@ -223,51 +233,54 @@ async fn commits_of_users_are_preserved() {
     git(&clone, &["add", "."]);
     git(&clone, &["commit", "-qm", "A note"]);
     git(&clone, &["push", "-q", "origin", "main"]);
-    git(&house.bare(), &["pack-refs", "--all"]);
-    house.deliver(&sessions(10, 5)).await.unwrap();
-    is_clean(&house.bare());
-    assert_eq!(commits(&house.bare()), 4);
-    assert_eq!(git(&house.bare(), &["show", "main:README.md"]), "Ours.\n");
+    git(&fixture.bare(), &["pack-refs", "--all"]);
+    fixture.deliver(&sessions(10, 5)).await.unwrap();
+    is_clean(&fixture.bare());
+    assert_eq!(commits(&fixture.bare()), 4);
+    assert_eq!(git(&fixture.bare(), &["show", "main:README.md"]), "Ours.\n");
     assert_eq!(
         git(
-            &house.bare(),
+            &fixture.bare(),
             &["show", "main:sessions/2026/11/notes/a.txt"]
         ),
         "Mine.\n"
     );
     assert_eq!(
-        git(&house.bare(), &["log", "-1", "--format=%s", "main~1"]).trim(),
+        git(&fixture.bare(), &["log", "-1", "--format=%s", "main~1"]).trim(),
         "A note"
     );
     // Another branch is checked out, and the checkpoint branch was deleted.
-    git(&house.bare(), &["branch", "work", "main"]);
-    git(&house.bare(), &["symbolic-ref", "HEAD", "refs/heads/work"]);
-    house.deliver(&sessions(15, 5)).await.unwrap();
-    assert_eq!(commits(&house.bare()), 5);
+    git(&fixture.bare(), &["branch", "work", "main"]);
+    git(
+        &fixture.bare(),
+        &["symbolic-ref", "HEAD", "refs/heads/work"],
+    );
+    fixture.deliver(&sessions(15, 5)).await.unwrap();
+    assert_eq!(commits(&fixture.bare()), 5);
     assert_eq!(
-        git(&house.bare(), &["rev-list", "--count", "work"]).trim(),
+        git(&fixture.bare(), &["rev-list", "--count", "work"]).trim(),
         "4"
     );
-    git(&house.bare(), &["branch", "-q", "-D", "main"]);
-    house.deliver(&sessions(20, 5)).await.unwrap();
-    assert_eq!(commits(&house.bare()), 1);
-    is_clean(&house.bare());
+    git(&fixture.bare(), &["branch", "-q", "-D", "main"]);
+    fixture.deliver(&sessions(20, 5)).await.unwrap();
+    assert_eq!(commits(&fixture.bare()), 1);
+    is_clean(&fixture.bare());
 }
 
 #[tokio::test]
 async fn blocking_path_is_named_in_error() {
-    let house = begun().await;
+    let fixture = begun().await;
     let home = tempfile::tempdir().unwrap();
     git(
         home.path(),
-        &["clone", "-q", house.bare().to_str().unwrap(), "."],
+        &["clone", "-q", fixture.bare().to_str().unwrap(), "."],
     );
     git(home.path(), &["rm", "-rq", "sessions"]);
     fs::write(home.path().join("sessions"), "A file.\n").unwrap();
     git(home.path(), &["add", "."]);
     git(home.path(), &["commit", "-qm", "No folder"]);
     git(home.path(), &["push", "-q", "origin", "main"]);
-    let error = house.deliver(&sessions(10, 1)).await.unwrap_err();
+    let error = fixture.deliver(&sessions(10, 1)).await.unwrap_err();
     assert!(
         error
             .problem
@@ -278,13 +291,13 @@ async fn blocking_path_is_named_in_error() {
 
 #[tokio::test]
 async fn deleted_repository_is_created_again() {
-    let house = begun().await;
-    fs::remove_dir_all(house.bare()).unwrap();
-    house.deliver(&sessions(0, 3)).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 3));
-    fs::remove_dir_all(&house.config.dir).unwrap();
-    house.deliver(&sessions(0, 4)).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 4));
+    let fixture = begun().await;
+    fs::remove_dir_all(fixture.bare()).unwrap();
+    fixture.deliver(&sessions(0, 3)).await.unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 3));
+    fs::remove_dir_all(&fixture.config.dir).unwrap();
+    fixture.deliver(&sessions(0, 4)).await.unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 4));
 }
 
 type Damage = fn(&Path);
@@ -316,9 +329,9 @@ async fn non_repository_is_unchanged_and_named_in_error() {
         }),
     ];
     for (told, damage) in damages {
-        let house = begun().await;
-        damage(&house.bare());
-        let error = house.deliver(&sessions(10, 1)).await.unwrap_err();
+        let fixture = begun().await;
+        damage(&fixture.bare());
+        let error = fixture.deliver(&sessions(10, 1)).await.unwrap_err();
         assert_eq!(error.retry, Retry::Later);
         assert!(error.problem.contains(told), "{told}: {error}");
         assert!(error.problem.contains("acme.git"), "{error}");
@@ -327,42 +340,42 @@ async fn non_repository_is_unchanged_and_named_in_error() {
 
 #[tokio::test]
 async fn concurrent_daemons_take_turns() {
-    let house = House::new();
-    let other = house.restarted();
+    let fixture = GitFixture::new();
+    let other = fixture.restarted();
     let (ours, theirs) = (sessions(0, 200), sessions(100, 200));
     let both = async |hook: &memoird_hooks::git::GitHook, batch: &[_]| {
         for part in batch.chunks(10) {
             deliver(hook, part).await.unwrap();
         }
     };
-    tokio::join!(both(&house.hook, &ours), both(&other, &theirs));
-    exactly_once(&house.bare(), &sessions(0, 300));
-    is_tidy(&house.bare());
+    tokio::join!(both(&fixture.hook, &ours), both(&other, &theirs));
+    exactly_once(&fixture.bare(), &sessions(0, 300));
+    is_tidy(&fixture.bare());
 }
 
 #[tokio::test]
 async fn cancelled_delivery_stops_and_next_one_commits() {
-    let house = begun().await;
-    let lock = house.bare().join("refs/heads/main.lock");
+    let fixture = begun().await;
+    let lock = fixture.bare().join("refs/heads/main.lock");
     fs::write(&lock, "").unwrap();
     let batch = sessions(10, 5);
     {
-        let mut delivery = std::pin::pin!(house.deliver(&batch));
-        while !house.bare().join("memoird.claim").exists() {
+        let mut delivery = std::pin::pin!(fixture.deliver(&batch));
+        while !fixture.bare().join("memoird.claim").exists() {
             let soon = tokio::time::timeout(Duration::from_millis(1), &mut delivery).await;
             assert!(soon.is_err(), "{soon:?}");
         }
     }
     fs::remove_file(&lock).unwrap();
-    house.deliver(&batch).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 15));
-    assert_eq!(commits(&house.bare()), 3);
+    fixture.deliver(&batch).await.unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 15));
+    assert_eq!(commits(&fixture.bare()), 3);
 }
 
 /// A directory on a 2 MB file system, if mounting is permitted. Unmounted on drop.
-struct Small(PathBuf);
+struct SmallFileSystem(PathBuf);
 
-impl Small {
+impl SmallFileSystem {
     fn mounted(at: &Path) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
         let mount = ["-t", "tmpfs", "-o", "size=2m", "tmpfs"];
@@ -372,7 +385,7 @@ impl Small {
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallFileSystem {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.0).output();
     }
@@ -380,16 +393,16 @@ impl Drop for Small {
 
 #[tokio::test]
 async fn full_disk_is_reported_and_delivery_succeeds_later() {
-    let house = House::new();
-    let Some(_small) = Small::mounted(&house.config.dir) else {
+    let fixture = GitFixture::new();
+    let Some(_small) = SmallFileSystem::mounted(&fixture.config.dir) else {
         skip(
             "bad_days::full_disk_is_reported_and_delivery_succeeds_later",
             "mount-rights",
         );
         return;
     };
-    house.deliver(&sessions(0, 20)).await.unwrap();
-    let ballast = house.config.dir.join("ballast");
+    fixture.deliver(&sessions(0, 20)).await.unwrap();
+    let ballast = fixture.config.dir.join("ballast");
     let mut room = 1 << 21;
     let mut content = Vec::new();
     // Leave less than a page free.
@@ -402,27 +415,27 @@ async fn full_disk_is_reported_and_delivery_succeeds_later() {
     }
     let _ = fs::write(&ballast, &content);
     for _ in 0..2 {
-        let error = house.deliver(&sessions(20, 20)).await.unwrap_err();
+        let error = fixture.deliver(&sessions(20, 20)).await.unwrap_err();
         assert_eq!(error.retry, Retry::Later);
         assert!(
             error.problem.contains("the disk is full; make room"),
             "{error}"
         );
-        exactly_once(&house.bare(), &sessions(0, 20));
-        assert_eq!(packs(&house.bare()), 1);
+        exactly_once(&fixture.bare(), &sessions(0, 20));
+        assert_eq!(packs(&fixture.bare()), 1);
     }
     fs::remove_file(&ballast).unwrap();
-    house.deliver(&sessions(20, 20)).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 40));
-    is_tidy(&house.bare());
+    fixture.deliver(&sessions(20, 20)).await.unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 40));
+    is_tidy(&fixture.bare());
 }
 
 #[tokio::test]
 async fn leftover_clock_files_are_ignored() {
-    let house = begun().await;
-    let lock = house.bare().join("memoird.lock");
+    let fixture = begun().await;
+    let lock = fixture.bare().join("memoird.lock");
     let file = fs::File::options().write(true).open(lock).unwrap();
     file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-    house.deliver(&sessions(10, 1)).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 11));
+    fixture.deliver(&sessions(10, 1)).await.unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 11));
 }

@@ -12,49 +12,49 @@ use crate::kit::*;
 
 #[tokio::test]
 async fn batch_is_one_commit_with_two_files_per_session() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let batch = sessions(0, 40);
-    house.deliver(&batch).await.unwrap();
-    exactly_once(&house.bare(), &batch);
-    assert_eq!(commits(&house.bare()), 1);
-    assert_eq!(packs(&house.bare()), 1);
+    fixture.deliver(&batch).await.unwrap();
+    exactly_once(&fixture.bare(), &batch);
+    assert_eq!(commits(&fixture.bare()), 1);
+    assert_eq!(packs(&fixture.bare()), 1);
     let more = sessions(40, 25);
-    house.deliver(&more).await.unwrap();
-    exactly_once(&house.bare(), &[batch, more].concat());
-    assert_eq!(commits(&house.bare()), 2);
+    fixture.deliver(&more).await.unwrap();
+    exactly_once(&fixture.bare(), &[batch, more].concat());
+    assert_eq!(commits(&fixture.bare()), 2);
     assert_eq!(
-        git(&house.bare(), &["symbolic-ref", "HEAD"]).trim(),
+        git(&fixture.bare(), &["symbolic-ref", "HEAD"]).trim(),
         "refs/heads/main"
     );
     assert_eq!(
-        git(&house.bare(), &["rev-parse", "--is-bare-repository"]).trim(),
+        git(&fixture.bare(), &["rev-parse", "--is-bare-repository"]).trim(),
         "true"
     );
     assert_eq!(
-        git(&house.bare(), &["count-objects"]).trim(),
+        git(&fixture.bare(), &["count-objects"]).trim(),
         "0 objects, 0 kilobytes"
     );
 }
 
 #[tokio::test]
 async fn repeated_delivery_is_not_committed_again() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let batch = sessions(0, 10);
-    house.deliver(&batch).await.unwrap();
-    house.deliver(&batch).await.unwrap();
-    deliver(&house.restarted(), &batch).await.unwrap();
-    assert_eq!((commits(&house.bare()), packs(&house.bare())), (1, 1));
+    fixture.deliver(&batch).await.unwrap();
+    fixture.deliver(&batch).await.unwrap();
+    deliver(&fixture.restarted(), &batch).await.unwrap();
+    assert_eq!((commits(&fixture.bare()), packs(&fixture.bare())), (1, 1));
     // Partly new, with one duplicate.
     let mut overlapping = sessions(5, 10);
     overlapping.push(Arc::clone(&overlapping[7]));
-    house.deliver(&overlapping).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 15));
-    assert_eq!(commits(&house.bare()), 2);
+    fixture.deliver(&overlapping).await.unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 15));
+    assert_eq!(commits(&fixture.bare()), 2);
 }
 
 #[tokio::test]
 async fn each_tenant_has_its_own_repository() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let of = |tenant: &str| {
         let tenant = TenantId::parse(tenant).unwrap();
         Arc::new(SessionContent {
@@ -63,16 +63,16 @@ async fn each_tenant_has_its_own_repository() {
         })
     };
     let calls = [of("a/b"), of("acme"), of("A/b"), of("a/b")];
-    let answers = house.hook.deliver(calls.iter().map(call).collect()).await;
+    let answers = fixture.hook.deliver(calls.iter().map(call).collect()).await;
     assert_eq!(answers, [Ok(()), Ok(()), Ok(()), Ok(())]);
     for name in ["a%2Fb.git", "acme.git", "%41%2Fb.git"] {
-        let repository = house.config.dir.join(name);
+        let repository = fixture.config.dir.join(name);
         is_clean(&repository);
         assert_eq!(files(&repository).len(), 1, "{name}");
     }
     // A failing tenant does not prevent the others' commits.
-    std::fs::remove_dir_all(house.bare()).unwrap();
-    std::fs::write(house.bare(), "in the way").unwrap();
+    std::fs::remove_dir_all(fixture.bare()).unwrap();
+    std::fs::write(fixture.bare(), "in the way").unwrap();
     let again = |tenant: &str| {
         Arc::new(SessionContent {
             tenant: TenantId::parse(tenant).unwrap(),
@@ -80,19 +80,19 @@ async fn each_tenant_has_its_own_repository() {
         })
     };
     let calls = [again("acme"), again("a/b")];
-    let answers = house.hook.deliver(calls.iter().map(call).collect()).await;
+    let answers = fixture.hook.deliver(calls.iter().map(call).collect()).await;
     assert!(answers[0].is_err(), "{answers:?}");
     assert_eq!(answers[1], Ok(()));
 }
 
 #[tokio::test]
 async fn repository_is_private_even_in_readable_directory() {
-    let house = House::new();
-    std::fs::create_dir(&house.config.dir).unwrap();
+    let fixture = GitFixture::new();
+    std::fs::create_dir(&fixture.config.dir).unwrap();
     let readable = Permissions::from_mode(0o755);
-    std::fs::set_permissions(&house.config.dir, readable).unwrap();
-    house.deliver(&sessions(0, 1)).await.unwrap();
-    let mode = std::fs::metadata(house.bare())
+    std::fs::set_permissions(&fixture.config.dir, readable).unwrap();
+    fixture.deliver(&sessions(0, 1)).await.unwrap();
+    let mode = std::fs::metadata(fixture.bare())
         .unwrap()
         .permissions()
         .mode();
@@ -101,7 +101,7 @@ async fn repository_is_private_even_in_readable_directory() {
 
 #[tokio::test]
 async fn ids_with_any_characters_get_distinct_files() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let long = "x".repeat(255);
     let ids = [
         "../../../etc/passwd",
@@ -122,12 +122,12 @@ async fn ids_with_any_characters_get_distinct_files() {
             })
         })
         .collect();
-    house.deliver(&batch).await.unwrap();
-    house.deliver(&batch).await.unwrap();
-    is_clean(&house.bare());
-    assert_eq!(files(&house.bare()).len(), ids.len());
-    assert_eq!(commits(&house.bare()), 1);
-    for name in files(&house.bare()) {
+    fixture.deliver(&batch).await.unwrap();
+    fixture.deliver(&batch).await.unwrap();
+    is_clean(&fixture.bare());
+    assert_eq!(files(&fixture.bare()).len(), ids.len());
+    assert_eq!(commits(&fixture.bare()), 1);
+    for name in files(&fixture.bare()) {
         assert!(
             name.starts_with("sessions/2026/11/22/") && name.is_ascii(),
             "{name}"
@@ -138,9 +138,9 @@ async fn ids_with_any_characters_get_distinct_files() {
 
 #[tokio::test]
 async fn commit_messages_name_ended_sessions() {
-    let house = House::new();
-    house.deliver(&sessions(0, 1)).await.unwrap();
-    let message = git(&house.bare(), &["log", "-1", "--format=%B"]);
+    let fixture = GitFixture::new();
+    fixture.deliver(&sessions(0, 1)).await.unwrap();
+    let message = git(&fixture.bare(), &["log", "-1", "--format=%B"]);
     let expected = "Checkpoint telegram:0: ended after 2 turns\n\n\
                     Started 2026-11-22 10:00:00 UTC, took 1m 30s.";
     assert_eq!(message.trim(), expected);
@@ -157,8 +157,8 @@ async fn commit_messages_name_ended_sessions() {
             })
         })
         .collect();
-    house.deliver(&batch).await.unwrap();
-    let message = git(&house.bare(), &["log", "-1", "--format=%B"]);
+    fixture.deliver(&batch).await.unwrap();
+    let message = git(&fixture.bare(), &["log", "-1", "--format=%B"]);
     let mut lines = message.lines();
     assert_eq!(
         lines.next(),
@@ -170,7 +170,7 @@ async fn commit_messages_name_ended_sessions() {
     );
     assert_eq!(lines.nth(49), Some("- and 10 more"));
     // The last end, and the delivery.
-    let times = git(&house.bare(), &["log", "-1", "--format=%at %ct %an %ae"]);
+    let times = git(&fixture.bare(), &["log", "-1", "--format=%at %ct %an %ae"]);
     let expected = format!(
         "{} {} memoird memoird@localhost",
         NOON + 60 + 90,
@@ -182,8 +182,8 @@ async fn commit_messages_name_ended_sessions() {
         session: SessionId::parse(&text).unwrap(),
         ..session(99)
     };
-    house.deliver(&[Arc::new(nasty)]).await.unwrap();
-    let subject = git(&house.bare(), &["log", "-1", "--format=%s"]);
+    fixture.deliver(&[Arc::new(nasty)]).await.unwrap();
+    let subject = git(&fixture.bare(), &["log", "-1", "--format=%s"]);
     assert!(
         subject.starts_with(r"Checkpoint a\u{1b}[31m\nSigned-off-by"),
         "{subject}"
@@ -193,7 +193,7 @@ async fn commit_messages_name_ended_sessions() {
 
 #[tokio::test]
 async fn files_are_in_directory_of_end_day() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let days = [0, 1, 2, 40, 400].map(|days| {
         let ended_at = at(NOON + days * 86_400);
         Arc::new(SessionContent {
@@ -201,11 +201,11 @@ async fn files_are_in_directory_of_end_day() {
             ..session(u64::try_from(days).unwrap())
         })
     });
-    house.deliver(&days).await.unwrap();
-    house.deliver(&days).await.unwrap();
-    assert_eq!(commits(&house.bare()), 1);
-    is_clean(&house.bare());
-    let folders: Vec<String> = files(&house.bare())
+    fixture.deliver(&days).await.unwrap();
+    fixture.deliver(&days).await.unwrap();
+    assert_eq!(commits(&fixture.bare()), 1);
+    is_clean(&fixture.bare());
+    let folders: Vec<String> = files(&fixture.bare())
         .iter()
         .map(|name| name[9..19].to_owned())
         .collect();

@@ -21,7 +21,7 @@ fn says(number: u64, text: &str) -> Arc<SessionContent> {
 }
 
 async fn erase(
-    house: &House,
+    fixture: &GitFixture,
     target: EraseTarget,
     known: &[&Arc<SessionContent>],
 ) -> ErasedElsewhere {
@@ -33,7 +33,7 @@ async fn erase(
             .map(|ended| (ended.generation, ended.session.clone()))
             .collect(),
     };
-    let erasing = house.hook.erase(request).expect("it can");
+    let erasing = fixture.hook.erase(request).expect("it can");
     erasing.await.expect("erased")
 }
 
@@ -63,47 +63,50 @@ fn is_gone(repository: &Path, texts: &[&str]) {
 
 #[tokio::test]
 async fn erased_session_is_gone_from_commits_and_packs() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let marked = says(40, "zq-marked-qz");
     let other = sessions(0, 30);
     // Alone in a commit and with others, in merged packs and in separate ones.
     for part in other[..20].chunks(5) {
-        house.deliver(part).await.unwrap();
+        fixture.deliver(part).await.unwrap();
     }
     let mut second = session(40);
     second.generation = session(41).generation;
     second.turns[0].1.parts = vec![part(PartKind::Text("zq-marked-qz again".to_owned()))];
     let second = Arc::new(second);
-    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    fixture.deliver(&[Arc::clone(&marked)]).await.unwrap();
     let mixed = [&other[20..25], std::slice::from_ref(&second)].concat();
-    house.deliver(&mixed).await.unwrap();
-    house.deliver(&other[25..]).await.unwrap();
-    assert!(objects(&house.bare()).contains("zq-marked-qz"));
-    let before = commits(&house.bare());
-    let erased = erase(&house, all_of(&marked), &[&marked, &second]).await;
+    fixture.deliver(&mixed).await.unwrap();
+    fixture.deliver(&other[25..]).await.unwrap();
+    assert!(objects(&fixture.bare()).contains("zq-marked-qz"));
+    let before = commits(&fixture.bare());
+    let erased = erase(&fixture, all_of(&marked), &[&marked, &second]).await;
     assert_eq!(erased.outside, Vec::<String>::new());
     assert_eq!(
         erased.commits, 3,
         "that of the session alone, and those behind it"
     );
     is_gone(
-        &house.bare(),
+        &fixture.bare(),
         &["zq-marked-qz", "telegram:40", "telegram%3A40"],
     );
-    exactly_once(&house.bare(), &other);
-    assert_eq!(commits(&house.bare()), before - 1, "one was empty then");
-    assert!(packs(&house.bare()) <= 3, "the new history is in one pack");
+    exactly_once(&fixture.bare(), &other);
+    assert_eq!(commits(&fixture.bare()), before - 1, "one was empty then");
+    assert!(
+        packs(&fixture.bare()) <= 3,
+        "the new history is in one pack"
+    );
     // Deliveries continue on the new history. A second erasure finds nothing.
     let more = sessions(50, 3);
-    house.deliver(&more).await.unwrap();
-    let again = erase(&house, all_of(&marked), &[]).await;
+    fixture.deliver(&more).await.unwrap();
+    let again = erase(&fixture, all_of(&marked), &[]).await;
     assert_eq!(again, ErasedElsewhere::default());
-    exactly_once(&house.bare(), &[&other[..], &more[..]].concat());
+    exactly_once(&fixture.bare(), &[&other[..], &more[..]].concat());
 }
 
 #[tokio::test]
 async fn pruned_generations_are_erased_by_session_and_subject() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let mut eve = session(3);
     eve.subject = Some(memoird_core::ids::Subject::parse("eve").unwrap());
     eve.turns[0].1.parts = vec![part(PartKind::Text("zq-eve-qz".to_owned()))];
@@ -113,62 +116,65 @@ async fn pruned_generations_are_erased_by_session_and_subject() {
         Arc::clone(&marked),
         Arc::new(eve.clone()),
     ];
-    house.deliver(&batch).await.unwrap();
-    assert_eq!(erase(&house, all_of(&marked), &[]).await.commits, 1);
-    is_gone(&house.bare(), &["zq-marked-qz"]);
-    assert!(objects(&house.bare()).contains("zq-eve-qz"));
+    fixture.deliver(&batch).await.unwrap();
+    assert_eq!(erase(&fixture, all_of(&marked), &[]).await.commits, 1);
+    is_gone(&fixture.bare(), &["zq-marked-qz"]);
+    assert!(objects(&fixture.bare()).contains("zq-eve-qz"));
     let target = EraseTarget::Subject(eve.subject.unwrap());
-    assert_eq!(erase(&house, target, &[]).await.commits, 1);
-    is_gone(&house.bare(), &["zq-marked-qz", "zq-eve-qz"]);
+    assert_eq!(erase(&fixture, target, &[]).await.commits, 1);
+    is_gone(&fixture.bare(), &["zq-marked-qz", "zq-eve-qz"]);
     // No commit message contains their ids.
-    is_gone(&house.bare(), &["telegram:1:", "telegram:3:"]);
-    assert_eq!(files(&house.bare()).len(), 1);
+    is_gone(&fixture.bare(), &["telegram:1:", "telegram:3:"]);
+    assert_eq!(files(&fixture.bare()).len(), 1);
 }
 
 /// Its objects are in a pack, but on no branch.
 #[tokio::test]
 async fn objects_of_failed_delivery_are_erased() {
-    let house = House::new();
-    house.deliver(&sessions(0, 3)).await.unwrap();
-    let lock = house.bare().join("refs/heads/main.lock");
+    let fixture = GitFixture::new();
+    fixture.deliver(&sessions(0, 3)).await.unwrap();
+    let lock = fixture.bare().join("refs/heads/main.lock");
     std::fs::write(&lock, "").unwrap();
     let marked = says(40, "zq-marked-qz");
     {
         let batch = [Arc::clone(&marked)];
-        let mut delivery = std::pin::pin!(house.deliver(&batch));
-        while !house.bare().join("memoird.claim").exists() {
+        let mut delivery = std::pin::pin!(fixture.deliver(&batch));
+        while !fixture.bare().join("memoird.claim").exists() {
             let soon = tokio::time::timeout(Duration::from_millis(1), &mut delivery).await;
             assert!(soon.is_err(), "{soon:?}");
         }
     }
     std::fs::remove_file(&lock).unwrap();
-    assert!(objects(&house.bare()).contains("zq-marked-qz"));
-    erase(&house, all_of(&marked), &[&marked]).await;
-    is_gone(&house.bare(), &["zq-marked-qz", "telegram:40"]);
-    exactly_once(&house.bare(), &sessions(0, 3));
+    assert!(objects(&fixture.bare()).contains("zq-marked-qz"));
+    erase(&fixture, all_of(&marked), &[&marked]).await;
+    is_gone(&fixture.bare(), &["zq-marked-qz", "telegram:40"]);
+    exactly_once(&fixture.bare(), &sessions(0, 3));
 }
 
 #[tokio::test]
 async fn only_commit_becomes_empty_after_erasure() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let marked = says(1, "zq-marked-qz");
-    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
-    erase(&house, all_of(&marked), &[&marked]).await;
-    is_gone(&house.bare(), &["zq-marked-qz", "telegram:1:"]);
-    assert_eq!((commits(&house.bare()), files(&house.bare()).len()), (1, 0));
-    house.deliver(&sessions(5, 2)).await.unwrap();
-    assert_eq!(files(&house.bare()).len(), 2);
-    is_clean(&house.bare());
+    fixture.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    erase(&fixture, all_of(&marked), &[&marked]).await;
+    is_gone(&fixture.bare(), &["zq-marked-qz", "telegram:1:"]);
+    assert_eq!(
+        (commits(&fixture.bare()), files(&fixture.bare()).len()),
+        (1, 0)
+    );
+    fixture.deliver(&sessions(5, 2)).await.unwrap();
+    assert_eq!(files(&fixture.bare()).len(), 2);
+    is_clean(&fixture.bare());
 }
 
 #[tokio::test]
 async fn erasure_covers_foreign_refs_and_git_packs() {
-    let house = House::new();
-    let repository = house.bare();
+    let fixture = GitFixture::new();
+    let repository = fixture.bare();
     let marked = says(40, "zq-marked-qz");
     let other = sessions(0, 12);
-    house.deliver(&other[..6]).await.unwrap();
-    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    fixture.deliver(&other[..6]).await.unwrap();
+    fixture.deliver(&[Arc::clone(&marked)]).await.unwrap();
     git(&repository, &["branch", "kept/here", "main"]);
     git(&repository, &["tag", "light", "main"]);
     git(&repository, &["tag", "-a", "-m", "a note", "heavy", "main"]);
@@ -177,7 +183,7 @@ async fn erasure_covers_foreign_refs_and_git_packs() {
         &repository,
         &["update-ref", "--create-reflog", "refs/heads/noted", "main"],
     );
-    house.deliver(&other[6..]).await.unwrap();
+    fixture.deliver(&other[6..]).await.unwrap();
     // Git's deltas, a multi-pack index, a commit graph, a bitmap, and loose objects.
     let repack = [
         "repack",
@@ -196,7 +202,7 @@ async fn erasure_covers_foreign_refs_and_git_packs() {
     std::fs::write(repository.join("loose"), "zq-marked-qz in a file").unwrap();
     git(&repository, &["hash-object", "-w", "loose"]);
     std::fs::remove_file(repository.join("loose")).unwrap();
-    erase(&house, all_of(&marked), &[&marked]).await;
+    erase(&fixture, all_of(&marked), &[&marked]).await;
     is_gone(&repository, &["zq-marked-qz", "telegram%3A40"]);
     for name in ["kept/here", "light", "heavy", "noted"] {
         let shown = git(&repository, &["ls-tree", "-r", "--name-only", name]);
@@ -238,10 +244,10 @@ fn add_folder(repository: &Path, name: &str, entries: &str) {
 
 #[tokio::test]
 async fn git_packs_are_copied_in_parts() {
-    let house = House::new();
-    let repository = house.bare();
+    let fixture = GitFixture::new();
+    let repository = fixture.bare();
     let marked = says(40, "zq-marked-qz");
-    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    fixture.deliver(&[Arc::clone(&marked)]).await.unwrap();
     std::fs::write(repository.join("empty"), "").unwrap();
     let output = git(&repository, &["hash-object", "-w", "empty"]);
     let empty = output.trim();
@@ -258,7 +264,7 @@ async fn git_packs_are_copied_in_parts() {
     }
     git(&repository, &["branch", "kept", "main"]);
     git(&repository, &["repack", "-a", "-d", "-q"]);
-    erase(&house, all_of(&marked), &[&marked]).await;
+    erase(&fixture, all_of(&marked), &[&marked]).await;
     is_gone(&repository, &["zq-marked-qz"]);
     assert_eq!(
         packs(&repository),
@@ -269,12 +275,12 @@ async fn git_packs_are_copied_in_parts() {
 
 #[tokio::test]
 async fn pack_larger_than_two_gibibytes_is_rewritten() {
-    let house = House::new();
-    let repository = house.bare();
+    let fixture = GitFixture::new();
+    let repository = fixture.bare();
     let marked = says(40, "zq-marked-qz");
     let other = sessions(0, 6);
-    house.deliver(&other).await.unwrap();
-    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    fixture.deliver(&other).await.unwrap();
+    fixture.deliver(&[Arc::clone(&marked)]).await.unwrap();
     git(&repository, &["repack", "-a", "-d", "-q"]);
     // Use an index with 64-bit offsets, as for a large pack.
     let folder = repository.join("objects/pack");
@@ -291,93 +297,96 @@ async fn pack_larger_than_two_gibibytes_is_rewritten() {
         pack.to_str().unwrap(),
     ];
     git(&repository, &large);
-    erase(&house, all_of(&marked), &[&marked]).await;
+    erase(&fixture, all_of(&marked), &[&marked]).await;
     is_gone(&repository, &["zq-marked-qz"]);
     exactly_once(&repository, &other);
 }
 
 #[tokio::test]
 async fn leftovers_of_crash_are_swept_by_next_erasure() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let marked = says(40, "zq-marked-qz");
     let other = sessions(0, 6);
-    house.deliver(&other[..3]).await.unwrap();
-    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
-    house.deliver(&other[3..]).await.unwrap();
+    fixture.deliver(&other[..3]).await.unwrap();
+    fixture.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    fixture.deliver(&other[3..]).await.unwrap();
     // As if the daemon died after refs were moved to a history without it.
-    let old = git(&house.bare(), &["rev-parse", "main~2"]);
+    let old = git(&fixture.bare(), &["rev-parse", "main~2"]);
     git(
-        &house.bare(),
+        &fixture.bare(),
         &["update-ref", "refs/heads/main", old.trim()],
     );
-    std::fs::write(house.bare().join("memoird.sweep"), "").unwrap();
-    erase(&house, all_of(&marked), &[&marked]).await;
-    is_gone(&house.bare(), &["zq-marked-qz"]);
-    assert!(!house.bare().join("memoird.sweep").exists());
-    exactly_once(&house.bare(), &other[..3]);
+    std::fs::write(fixture.bare().join("memoird.sweep"), "").unwrap();
+    erase(&fixture, all_of(&marked), &[&marked]).await;
+    is_gone(&fixture.bare(), &["zq-marked-qz"]);
+    assert!(!fixture.bare().join("memoird.sweep").exists());
+    exactly_once(&fixture.bare(), &other[..3]);
 }
 
 #[tokio::test]
 async fn tombstone_keeps_history_and_names_commits() {
-    let house = House::with(|config| config.erase = EraseMode::Tombstone);
+    let fixture = GitFixture::with(|config| config.erase = EraseMode::Tombstone);
     let marked = says(40, "zq-marked-qz");
-    house.deliver(&sessions(0, 3)).await.unwrap();
-    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
-    let commit = git(&house.bare(), &["rev-parse", "main"]);
-    house.deliver(&sessions(5, 3)).await.unwrap();
+    fixture.deliver(&sessions(0, 3)).await.unwrap();
+    fixture.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    let commit = git(&fixture.bare(), &["rev-parse", "main"]);
+    fixture.deliver(&sessions(5, 3)).await.unwrap();
     for _ in 0..2 {
-        let erased = erase(&house, all_of(&marked), &[&marked]).await;
+        let erased = erase(&fixture, all_of(&marked), &[&marked]).await;
         let line = format!("commit {} still has it", commit.trim());
         assert_eq!((erased.commits, erased.outside), (0, vec![line]));
-        is_clean(&house.bare());
-        assert_eq!((files(&house.bare()).len(), commits(&house.bare())), (6, 4));
+        is_clean(&fixture.bare());
+        assert_eq!(
+            (files(&fixture.bare()).len(), commits(&fixture.bare())),
+            (6, 4)
+        );
     }
 }
 
 /// Delivers with a clock that was reset to 1970.
-async fn deliver_in_1970(house: &House, ended: &Arc<SessionContent>) {
+async fn deliver_in_1970(fixture: &GitFixture, ended: &Arc<SessionContent>) {
     let call = HookCall {
         at: at(0),
         ..call(ended)
     };
-    let answers = house.hook.deliver(vec![call]).await;
+    let answers = fixture.hook.deliver(vec![call]).await;
     assert_eq!(answers, [Ok(())]);
 }
 
 #[tokio::test]
 async fn session_committed_with_wrong_clock_is_erased() {
     for later in [0, 3] {
-        let house = House::new();
+        let fixture = GitFixture::new();
         let marked = says(40, "zq-marked-qz");
-        house.deliver(&sessions(0, 3)).await.unwrap();
-        deliver_in_1970(&house, &marked).await;
+        fixture.deliver(&sessions(0, 3)).await.unwrap();
+        deliver_in_1970(&fixture, &marked).await;
         if later > 0 {
-            house.deliver(&sessions(5, later)).await.unwrap();
+            fixture.deliver(&sessions(5, later)).await.unwrap();
         }
-        let erased = erase(&house, all_of(&marked), &[&marked]).await;
-        is_gone(&house.bare(), &["zq-marked-qz", "telegram%3A40"]);
+        let erased = erase(&fixture, all_of(&marked), &[&marked]).await;
+        is_gone(&fixture.bare(), &["zq-marked-qz", "telegram%3A40"]);
         assert_eq!(erased.commits, 1 + later.min(1));
     }
 }
 
 #[tokio::test]
 async fn tombstone_names_commits_with_wrong_clock() {
-    let house = House::with(|config| config.erase = EraseMode::Tombstone);
+    let fixture = GitFixture::with(|config| config.erase = EraseMode::Tombstone);
     let marked = says(40, "zq-marked-qz");
-    deliver_in_1970(&house, &marked).await;
-    let commit = git(&house.bare(), &["rev-parse", "main"]);
-    house.deliver(&sessions(5, 3)).await.unwrap();
-    let erased = erase(&house, all_of(&marked), &[&marked]).await;
+    deliver_in_1970(&fixture, &marked).await;
+    let commit = git(&fixture.bare(), &["rev-parse", "main"]);
+    fixture.deliver(&sessions(5, 3)).await.unwrap();
+    let erased = erase(&fixture, all_of(&marked), &[&marked]).await;
     let line = format!("commit {} still has it", commit.trim());
     assert_eq!(erased.outside, [line]);
-    assert_eq!(files(&house.bare()).len(), 3);
+    assert_eq!(files(&fixture.bare()).len(), 3);
 }
 
 #[tokio::test]
 async fn erasure_without_repository_creates_none() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let marked = says(1, "zq-marked-qz");
-    let erased = erase(&house, all_of(&marked), &[&marked]).await;
+    let erased = erase(&fixture, all_of(&marked), &[&marked]).await;
     assert_eq!(erased, ErasedElsewhere::default());
-    assert!(!house.bare().exists());
+    assert!(!fixture.bare().exists());
 }

@@ -16,13 +16,13 @@ use memoird_hooks::git::{GitConfig, GitHook};
 pub(crate) const NOON: i64 = 1_795_341_600;
 
 /// A directory with repositories, and the hook that writes them.
-pub(crate) struct House {
+pub(crate) struct GitFixture {
     pub(crate) config: GitConfig,
     pub(crate) hook: GitHook,
     _dir: Option<tempfile::TempDir>,
 }
 
-impl House {
+impl GitFixture {
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }

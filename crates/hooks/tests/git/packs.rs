@@ -8,15 +8,19 @@ use crate::kit::*;
 
 #[tokio::test]
 async fn many_small_batches_leave_few_packs() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let batch = sessions(0, 300);
     for one in batch.chunks(1) {
-        house.deliver(one).await.unwrap();
+        fixture.deliver(one).await.unwrap();
     }
-    exactly_once(&house.bare(), &batch);
-    assert_eq!(commits(&house.bare()), 300);
-    assert!(packs(&house.bare()) < 40, "{} packs", packs(&house.bare()));
-    let counted = git(&house.bare(), &["count-objects", "-v"]);
+    exactly_once(&fixture.bare(), &batch);
+    assert_eq!(commits(&fixture.bare()), 300);
+    assert!(
+        packs(&fixture.bare()) < 40,
+        "{} packs",
+        packs(&fixture.bare())
+    );
+    let counted = git(&fixture.bare(), &["count-objects", "-v"]);
     assert!(
         counted.contains("count: 0\n") && counted.contains("garbage: 0\n"),
         "{counted}"
@@ -26,25 +30,25 @@ async fn many_small_batches_leave_few_packs() {
 /// A retry may have no time to rewrite them.
 #[tokio::test]
 async fn retried_delivery_leaves_other_packs_unchanged() {
-    let house = House::new();
-    house.deliver(&sessions(0, 3)).await.unwrap();
+    let fixture = GitFixture::new();
+    fixture.deliver(&sessions(0, 3)).await.unwrap();
     let again = HookCall {
         attempt: 2,
         ..call(&sessions(3, 1)[0])
     };
-    house.hook.deliver(vec![again]).await.remove(0).unwrap();
-    assert_eq!(packs(&house.bare()), 2);
-    house.deliver(&sessions(4, 1)).await.unwrap();
-    assert_eq!(packs(&house.bare()), 1, "the next one has the time");
-    exactly_once(&house.bare(), &sessions(0, 5));
+    fixture.hook.deliver(vec![again]).await.remove(0).unwrap();
+    assert_eq!(packs(&fixture.bare()), 2);
+    fixture.deliver(&sessions(4, 1)).await.unwrap();
+    assert_eq!(packs(&fixture.bare()), 1, "the next one has the time");
+    exactly_once(&fixture.bare(), &sessions(0, 5));
 }
 
 #[tokio::test]
 async fn many_single_commits_of_a_day_use_little_space() {
-    let house = House::new();
-    house.deliver(&sessions(0, 1_000)).await.unwrap();
+    let fixture = GitFixture::new();
+    fixture.deliver(&sessions(0, 1_000)).await.unwrap();
     let bytes = || -> u64 {
-        let entries = fs::read_dir(house.bare().join("objects/pack")).unwrap();
+        let entries = fs::read_dir(fixture.bare().join("objects/pack")).unwrap();
         entries
             .map(|entry| entry.unwrap().metadata().unwrap().len())
             .sum()
@@ -52,43 +56,47 @@ async fn many_single_commits_of_a_day_use_little_space() {
     let (before, batch) = (bytes(), sessions(1_000, 256));
     let mut steps = Vec::new();
     for one in batch.chunks(1) {
-        house.deliver(one).await.unwrap();
+        fixture.deliver(one).await.unwrap();
         steps.push(bytes());
     }
     // The list of the day's files alone takes about 50 kB per pack.
     assert!(steps[15] - before < 120_000, "{before} {steps:?}");
     assert!(steps[255] - before < 600_000, "{before} {steps:?}");
-    exactly_once(&house.bare(), &sessions(0, 1_256));
-    assert!(packs(&house.bare()) <= 3, "{} packs", packs(&house.bare()));
-    git(&house.bare(), &["gc", "-q"]);
-    house.deliver(&sessions(1_256, 1)).await.unwrap();
-    exactly_once(&house.bare(), &sessions(0, 1_257));
+    exactly_once(&fixture.bare(), &sessions(0, 1_256));
+    assert!(
+        packs(&fixture.bare()) <= 3,
+        "{} packs",
+        packs(&fixture.bare())
+    );
+    git(&fixture.bare(), &["gc", "-q"]);
+    fixture.deliver(&sessions(1_256, 1)).await.unwrap();
+    exactly_once(&fixture.bare(), &sessions(0, 1_257));
 }
 
 #[tokio::test]
 async fn foreign_and_keep_packs_are_unchanged() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     for one in sessions(0, 3).chunks(1) {
-        house.deliver(one).await.unwrap();
+        fixture.deliver(one).await.unwrap();
     }
-    git(&house.bare(), &["repack", "-a", "-d", "-f"]);
-    house.deliver(&sessions(3, 1)).await.unwrap();
+    git(&fixture.bare(), &["repack", "-a", "-d", "-f"]);
+    fixture.deliver(&sessions(3, 1)).await.unwrap();
     let names = || -> Vec<String> {
-        let entries = fs::read_dir(house.bare().join("objects/pack")).unwrap();
+        let entries = fs::read_dir(fixture.bare().join("objects/pack")).unwrap();
         let names = entries.map(|it| it.unwrap().file_name().to_string_lossy().into_owned());
         names.filter(|name| name.ends_with(".pack")).collect()
     };
     let kept = names();
     assert_eq!(kept.len(), 2);
     for name in &kept {
-        let path = house
+        let path = fixture
             .bare()
             .join("objects/pack")
             .join(name.replace(".pack", ".keep"));
         fs::write(path, "").unwrap();
     }
     for one in sessions(4, 40).chunks(1) {
-        house.deliver(one).await.unwrap();
+        fixture.deliver(one).await.unwrap();
     }
     assert!(
         kept.iter().all(|name| names().contains(name)),
@@ -96,23 +104,23 @@ async fn foreign_and_keep_packs_are_unchanged() {
         names()
     );
     assert!(names().len() < 20, "{:?}", names());
-    exactly_once(&house.bare(), &sessions(0, 44));
+    exactly_once(&fixture.bare(), &sessions(0, 44));
 }
 
 #[tokio::test]
 async fn deliveries_succeed_after_git_repack() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     for round in 0..6 {
         for one in sessions(round * 10, 10).chunks(1) {
-            house.deliver(one).await.unwrap();
+            fixture.deliver(one).await.unwrap();
         }
         match round {
-            1 => _ = git(&house.bare(), &["gc", "--prune=now"]),
-            3 => _ = git(&house.bare(), &["repack", "-d"]),
-            4 => _ = git(&house.bare(), &["multi-pack-index", "write"]),
-            _ => _ = git(&house.bare(), &["pack-refs", "--all"]),
+            1 => _ = git(&fixture.bare(), &["gc", "--prune=now"]),
+            3 => _ = git(&fixture.bare(), &["repack", "-d"]),
+            4 => _ = git(&fixture.bare(), &["multi-pack-index", "write"]),
+            _ => _ = git(&fixture.bare(), &["pack-refs", "--all"]),
         }
-        exactly_once(&house.bare(), &sessions(0, (round + 1) * 10));
+        exactly_once(&fixture.bare(), &sessions(0, (round + 1) * 10));
     }
-    git(&house.bare(), &["multi-pack-index", "verify"]);
+    git(&fixture.bare(), &["multi-pack-index", "verify"]);
 }

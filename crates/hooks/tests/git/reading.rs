@@ -13,8 +13,8 @@ use memoird_hooks::git::{Checkpoints, GitError};
 
 use crate::kit::*;
 
-fn open(house: &House) -> Checkpoints {
-    Checkpoints::open(&house.config, &TenantId::parse("acme").unwrap()).unwrap()
+fn open(fixture: &GitFixture) -> Checkpoints {
+    Checkpoints::open(&fixture.config, &TenantId::parse("acme").unwrap()).unwrap()
 }
 
 fn id(text: &str) -> SessionId {
@@ -186,18 +186,18 @@ end
 
 #[tokio::test]
 async fn document_contains_all_content_escaped() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let ended = Arc::new(rich());
-    house.deliver(&[Arc::clone(&ended)]).await.unwrap();
-    let document = open(&house).show(&ended.session, None).unwrap().unwrap();
+    fixture.deliver(&[Arc::clone(&ended)]).await.unwrap();
+    let document = open(&fixture).show(&ended.session, None).unwrap().unwrap();
     assert_eq!(
         document,
         DOCUMENT.replace("GENERATION", &ended.generation.to_string())
     );
-    let path = open(&house).list(1, None).unwrap()[0]
+    let path = open(&fixture).list(1, None).unwrap()[0]
         .path
         .replace(".md", ".jsonl");
-    let lines = git(&house.bare(), &["show", &format!("main:{path}")]);
+    let lines = git(&fixture.bare(), &["show", &format!("main:{path}")]);
     let turns: Vec<serde_json::Value> = lines
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -215,7 +215,7 @@ async fn document_contains_all_content_escaped() {
 
 #[tokio::test]
 async fn hidden_text_is_visible_and_active_content_is_neutralized() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let said = "\u{202e}txt.exe a\u{e0041}b [x](javascript:alert(1)) [y](https://a.example)";
     let image = PartKind::Media {
         media_type: "image/png".to_owned(),
@@ -233,8 +233,8 @@ async fn hidden_text_is_visible_and_active_content_is_neutralized() {
         turns: vec![(1, turn), (2, html)],
         ..rich()
     });
-    house.deliver(&[Arc::clone(&ended)]).await.unwrap();
-    let document = open(&house).show(&ended.session, None).unwrap().unwrap();
+    fixture.deliver(&[Arc::clone(&ended)]).await.unwrap();
+    let document = open(&fixture).show(&ended.session, None).unwrap().unwrap();
     for line in [
         r#"session: "\u003cscript>""#,
         r"# \<script\>",
@@ -253,7 +253,7 @@ async fn hidden_text_is_visible_and_active_content_is_neutralized() {
 /// The summary must not break out of its section either, and the turns must still be parsed.
 #[tokio::test]
 async fn summary_is_first_in_both_files() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let summary = Summary {
         number: 2,
         first_seq: 1,
@@ -272,8 +272,8 @@ async fn summary_is_first_in_both_files() {
         summary: Some(Arc::new(summary)),
         ..rich()
     });
-    house.deliver(&[Arc::clone(&ended)]).await.unwrap();
-    let document = open(&house).show(&ended.session, None).unwrap().unwrap();
+    fixture.deliver(&[Arc::clone(&ended)]).await.unwrap();
+    let document = open(&fixture).show(&ended.session, None).unwrap().unwrap();
     let section = "## Summary
 
 *Of 3 turns, up to 4; by openai/a\\*b, 2026-11-22 10:00:00.*
@@ -289,10 +289,10 @@ async fn summary_is_first_in_both_files() {
 ";
     let expected = DOCUMENT.replace("GENERATION", &ended.generation.to_string());
     assert_eq!(document, expected.replace("## State\n", section));
-    let list = open(&house).list(1, None).unwrap();
+    let list = open(&fixture).list(1, None).unwrap();
     assert_eq!((list[0].turns, list[0].reason.as_str()), (4, "expired"));
     let path = list[0].path.replace(".md", ".jsonl");
-    let shown = git(&house.bare(), &["show", &format!("main:{path}")]);
+    let shown = git(&fixture.bare(), &["show", &format!("main:{path}")]);
     let lines: Vec<serde_json::Value> = shown
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -308,7 +308,7 @@ async fn summary_is_first_in_both_files() {
 
 #[tokio::test]
 async fn lists_are_newest_first_and_limited() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let days: Vec<Arc<SessionContent>> = (0..30)
         .map(|number| {
             let later = at(NOON + i64::try_from(number).unwrap() * 86_400);
@@ -322,8 +322,8 @@ async fn lists_are_newest_first_and_limited() {
             })
         })
         .collect();
-    house.deliver(&days).await.unwrap();
-    let checkpoints = open(&house);
+    fixture.deliver(&days).await.unwrap();
+    let checkpoints = open(&fixture);
     let list = checkpoints.list(5, None).unwrap();
     let ended: Vec<_> = list.iter().map(|entry| entry.ended_at.unwrap()).collect();
     assert_eq!(
@@ -361,7 +361,7 @@ async fn lists_are_newest_first_and_limited() {
 
 #[tokio::test]
 async fn ids_truncated_to_same_name_are_distinguished() {
-    let house = House::new();
+    let fixture = GitFixture::new();
     let long = |last: &str| id(&format!("{}{last}", "x".repeat(200)));
     let [one, two] = [(1, "1"), (2, "2")].map(|(number, last)| {
         Arc::new(SessionContent {
@@ -369,31 +369,31 @@ async fn ids_truncated_to_same_name_are_distinguished() {
             ..session(number)
         })
     });
-    house
+    fixture
         .deliver(&[Arc::clone(&one), Arc::clone(&two)])
         .await
         .unwrap();
-    let shown = open(&house).show(&one.session, None).unwrap().unwrap();
+    let shown = open(&fixture).show(&one.session, None).unwrap().unwrap();
     assert!(shown.contains(one.session.as_str()));
-    assert_eq!(open(&house).list(9, Some(&two.session)).unwrap().len(), 1);
-    assert_eq!(open(&house).show(&long("3"), None).unwrap(), None);
+    assert_eq!(open(&fixture).list(9, Some(&two.session)).unwrap().len(), 1);
+    assert_eq!(open(&fixture).show(&long("3"), None).unwrap(), None);
 }
 
 #[tokio::test]
 async fn log_lists_commits_of_all_authors() {
-    let house = House::new();
-    house.deliver(&sessions(0, 60)).await.unwrap();
+    let fixture = GitFixture::new();
+    fixture.deliver(&sessions(0, 60)).await.unwrap();
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
-    let bare = house.bare();
+    let bare = fixture.bare();
     git(dir, &["clone", "-q", bare.to_str().unwrap(), "."]);
     fs::write(dir.join("README.md"), "Ours.\n").unwrap();
     git(dir, &["add", "."]);
     git(dir, &["rm", "-q", "--", &files(dir)[0]]);
     git(dir, &["commit", "-qm", "Tidy up"]);
     git(dir, &["push", "-q", "origin", "main"]);
-    house.deliver(&sessions(60, 1)).await.unwrap();
-    let checkpoints = open(&house);
+    fixture.deliver(&sessions(60, 1)).await.unwrap();
+    let checkpoints = open(&fixture);
     let log = checkpoints.log(9).unwrap();
     let told: Vec<(&str, &str, usize)> = log
         .iter()
@@ -420,13 +420,13 @@ async fn log_lists_commits_of_all_authors() {
 
 #[test]
 fn empty_repository_has_no_checkpoints() {
-    let house = House::new();
-    let opened = Checkpoints::open(&house.config, &TenantId::parse("acme").unwrap());
+    let fixture = GitFixture::new();
+    let opened = Checkpoints::open(&fixture.config, &TenantId::parse("acme").unwrap());
     let error = opened.err().unwrap();
     assert!(matches!(error, GitError::Missing { .. }), "{error}");
     assert!(
         error.to_string().contains("acme.git does not exist"),
         "{error}"
     );
-    assert!(!house.config.dir.exists(), "reading creates nothing");
+    assert!(!fixture.config.dir.exists(), "reading creates nothing");
 }

@@ -12,26 +12,26 @@ use memoird_hooks::git::Checkpoints;
 
 use crate::kit::*;
 
-struct Desk {
-    house: House,
+struct WorkTreeFixture {
+    fixture: GitFixture,
     dir: PathBuf,
 }
 
-impl Desk {
+impl WorkTreeFixture {
     /// Creates a repository with three sessions and checked-out files.
     async fn new() -> Self {
-        let house = House::new();
-        house.deliver(&sessions(0, 3)).await.unwrap();
-        let dir = house.config.dir.join("acme");
-        let bare = house.bare();
-        git(&house.config.dir, &["clone", "-q", "acme.git", "acme"]);
+        let fixture = GitFixture::new();
+        fixture.deliver(&sessions(0, 3)).await.unwrap();
+        let dir = fixture.config.dir.join("acme");
+        let bare = fixture.bare();
+        git(&fixture.config.dir, &["clone", "-q", "acme.git", "acme"]);
         git(&dir, &["remote", "remove", "origin"]);
         fs::remove_dir_all(bare).unwrap();
-        Self { house, dir }
+        Self { fixture, dir }
     }
 
     async fn deliver(&self, batch: &[Arc<SessionContent>]) {
-        self.house.deliver(batch).await.unwrap();
+        self.fixture.deliver(batch).await.unwrap();
     }
 
     fn git(&self, arguments: &[&str]) -> String {
@@ -53,113 +53,113 @@ impl Desk {
 
 #[tokio::test]
 async fn checked_out_files_stay_while_branch_moves() {
-    let desk = Desk::new().await;
-    let shown = desk.git(&["rev-parse", "HEAD"]);
-    desk.deliver(&sessions(3, 20)).await;
-    desk.deliver(&sessions(0, 23)).await;
-    assert_eq!(desk.status(), "");
-    assert_eq!(desk.git(&["rev-parse", "HEAD"]), shown);
-    assert!(!desk.file(&session(3)).exists());
-    assert!(!desk.house.bare().exists());
-    exactly_once(&desk.dir, &sessions(0, 23));
-    let reflog = desk.git(&["reflog", "main"]);
+    let worktree = WorkTreeFixture::new().await;
+    let shown = worktree.git(&["rev-parse", "HEAD"]);
+    worktree.deliver(&sessions(3, 20)).await;
+    worktree.deliver(&sessions(0, 23)).await;
+    assert_eq!(worktree.status(), "");
+    assert_eq!(worktree.git(&["rev-parse", "HEAD"]), shown);
+    assert!(!worktree.file(&session(3)).exists());
+    assert!(!worktree.fixture.bare().exists());
+    exactly_once(&worktree.dir, &sessions(0, 23));
+    let reflog = worktree.git(&["reflog", "main"]);
     assert_eq!(reflog.lines().count(), 2, "{reflog}");
     let tenant = TenantId::parse("acme").unwrap();
-    let checkpoints = Checkpoints::open(&desk.house.config, &tenant).unwrap();
+    let checkpoints = Checkpoints::open(&worktree.fixture.config, &tenant).unwrap();
     assert_eq!(checkpoints.list(99, None).unwrap().len(), 23);
     // A user checks out the files and commits.
-    desk.git(&["checkout", "-q", "main"]);
-    assert_eq!(desk.status(), "");
-    let document = fs::read_to_string(desk.file(&session(22))).unwrap();
+    worktree.git(&["checkout", "-q", "main"]);
+    assert_eq!(worktree.status(), "");
+    let document = fs::read_to_string(worktree.file(&session(22))).unwrap();
     assert!(document.contains("Good day."));
-    fs::write(desk.dir.join("README.md"), "Ours.\n").unwrap();
-    desk.git(&["add", "."]);
-    desk.git(&["commit", "-qm", "A note"]);
-    desk.deliver(&sessions(23, 2)).await;
-    assert_eq!(desk.status(), "");
+    fs::write(worktree.dir.join("README.md"), "Ours.\n").unwrap();
+    worktree.git(&["add", "."]);
+    worktree.git(&["commit", "-qm", "A note"]);
+    worktree.deliver(&sessions(23, 2)).await;
+    assert_eq!(worktree.status(), "");
     // A user's commit contains only that user's changes.
-    fs::write(desk.dir.join("README.md"), "Theirs.\n").unwrap();
-    desk.git(&["commit", "-qam", "Another note"]);
-    let changed = desk.git(&["show", "--format=", "--name-only"]);
+    fs::write(worktree.dir.join("README.md"), "Theirs.\n").unwrap();
+    worktree.git(&["commit", "-qam", "Another note"]);
+    let changed = worktree.git(&["show", "--format=", "--name-only"]);
     assert_eq!(changed.trim(), "README.md");
-    exactly_once(&desk.dir, &sessions(0, 25));
+    exactly_once(&worktree.dir, &sessions(0, 25));
 }
 
 #[tokio::test]
 async fn local_and_staged_changes_are_preserved() {
-    let desk = Desk::new().await;
+    let worktree = WorkTreeFixture::new().await;
     let [first, _, third] = &sessions(0, 3)[..] else {
         panic!("three")
     };
-    fs::write(desk.file(first), "changed").unwrap();
-    fs::write(desk.dir.join("staged.txt"), "staged").unwrap();
-    desk.git(&["add", "staged.txt"]);
-    fs::remove_file(desk.file(third)).unwrap();
-    let in_the_way = desk.file(&sessions(3, 1)[0]);
+    fs::write(worktree.file(first), "changed").unwrap();
+    fs::write(worktree.dir.join("staged.txt"), "staged").unwrap();
+    worktree.git(&["add", "staged.txt"]);
+    fs::remove_file(worktree.file(third)).unwrap();
+    let in_the_way = worktree.file(&sessions(3, 1)[0]);
     fs::write(&in_the_way, "mine").unwrap();
-    desk.deliver(&sessions(0, 6)).await;
-    assert_eq!(fs::read_to_string(desk.file(first)).unwrap(), "changed");
+    worktree.deliver(&sessions(0, 6)).await;
+    assert_eq!(fs::read_to_string(worktree.file(first)).unwrap(), "changed");
     assert_eq!(fs::read_to_string(&in_the_way).unwrap(), "mine");
-    assert!(!desk.file(third).exists());
-    let status = desk.status();
+    assert!(!worktree.file(third).exists());
+    let status = worktree.status();
     let mut kinds: Vec<&str> = status.lines().map(|line| &line[..2]).collect();
     kinds.sort_unstable();
     assert_eq!(kinds, [" D", " M", "??", "A "], "{status}");
-    exactly_once(&desk.dir, &sessions(0, 6));
+    exactly_once(&worktree.dir, &sessions(0, 6));
 }
 
 #[tokio::test]
 async fn other_checked_out_branch_is_unchanged() {
-    let desk = Desk::new().await;
-    desk.git(&["checkout", "-q", "-b", "work"]);
-    desk.deliver(&sessions(3, 3)).await;
-    assert_eq!(desk.status(), "");
+    let worktree = WorkTreeFixture::new().await;
+    worktree.git(&["checkout", "-q", "-b", "work"]);
+    worktree.deliver(&sessions(3, 3)).await;
+    assert_eq!(worktree.status(), "");
     assert_eq!(
-        desk.git(&["symbolic-ref", "HEAD"]).trim(),
+        worktree.git(&["symbolic-ref", "HEAD"]).trim(),
         "refs/heads/work"
     );
-    assert!(!desk.file(&sessions(3, 1)[0]).exists());
-    desk.git(&["checkout", "-q", "main"]);
-    assert_eq!(desk.status(), "");
-    assert!(desk.file(&sessions(3, 1)[0]).exists());
-    exactly_once(&desk.dir, &sessions(0, 6));
+    assert!(!worktree.file(&sessions(3, 1)[0]).exists());
+    worktree.git(&["checkout", "-q", "main"]);
+    assert_eq!(worktree.status(), "");
+    assert!(worktree.file(&sessions(3, 1)[0]).exists());
+    exactly_once(&worktree.dir, &sessions(0, 6));
 }
 
 #[tokio::test]
 async fn locks_left_by_older_version_are_removed() {
-    let desk = Desk::new().await;
-    let of_git = |name: &str| desk.dir.join(".git").join(name);
+    let worktree = WorkTreeFixture::new().await;
+    let of_git = |name: &str| worktree.dir.join(".git").join(name);
     let (claim, lock) = (of_git("memoird.claim"), of_git("index.lock"));
     fs::write(&claim, format!("{}\n", "7".repeat(40))).unwrap();
     fs::hard_link(&claim, &lock).unwrap();
-    deliver(&desk.house.restarted(), &sessions(3, 3))
+    deliver(&worktree.fixture.restarted(), &sessions(3, 3))
         .await
         .unwrap();
-    assert_eq!(desk.status(), "");
+    assert_eq!(worktree.status(), "");
     assert!(!lock.exists() && !claim.exists());
-    exactly_once(&desk.dir, &sessions(0, 6));
+    exactly_once(&worktree.dir, &sessions(0, 6));
 }
 
 #[tokio::test]
 async fn locked_head_is_named_in_error() {
-    let desk = Desk::new().await;
-    let lock = desk.dir.join(".git/HEAD.lock");
+    let worktree = WorkTreeFixture::new().await;
+    let lock = worktree.dir.join(".git/HEAD.lock");
     fs::write(&lock, "").unwrap();
-    let error = desk.house.deliver(&sessions(3, 3)).await.unwrap_err();
+    let error = worktree.fixture.deliver(&sessions(3, 3)).await.unwrap_err();
     assert!(error.problem.contains("HEAD.lock is locked"), "{error}");
-    assert_eq!(commits(&desk.dir), 1);
+    assert_eq!(commits(&worktree.dir), 1);
     fs::remove_file(&lock).unwrap();
-    desk.deliver(&sessions(3, 3)).await;
-    exactly_once(&desk.dir, &sessions(0, 6));
+    worktree.deliver(&sessions(3, 3)).await;
+    exactly_once(&worktree.dir, &sessions(0, 6));
 }
 
 #[tokio::test]
 async fn symlink_cannot_write_outside_work_tree() {
-    let desk = Desk::new().await;
+    let worktree = WorkTreeFixture::new().await;
     let outside = tempfile::tempdir().unwrap();
-    fs::remove_dir_all(desk.dir.join("sessions")).unwrap();
-    std::os::unix::fs::symlink(outside.path(), desk.dir.join("sessions")).unwrap();
-    desk.deliver(&sessions(3, 3)).await;
+    fs::remove_dir_all(worktree.dir.join("sessions")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), worktree.dir.join("sessions")).unwrap();
+    worktree.deliver(&sessions(3, 3)).await;
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
-    exactly_once(&desk.dir, &sessions(0, 6));
+    exactly_once(&worktree.dir, &sessions(0, 6));
 }
