@@ -26,8 +26,8 @@ use crate::harness::{
     Clock, Daemon, Seed, Sessions, append, delivered_before_kill, eventually, field, http_get,
     journal, keyed, live, seeds_factor, text_of, user, wall_ms,
 };
-use crate::postgres::proxy::{Weather, behind_proxy};
-use crate::postgres::server::{Server, Special};
+use crate::postgres::proxy::{NetworkFaults, behind_proxy};
+use crate::postgres::server::{Server, ServerOptions};
 
 const SEED: u64 = 20_261_125;
 const WRITERS: usize = 15;
@@ -54,7 +54,7 @@ struct Chaos {
 struct Member {
     place: usize,
     daemon: Daemon,
-    weather: Arc<Weather>,
+    faults: Arc<NetworkFaults>,
     clock: Option<Clock>,
     random: Seed,
 }
@@ -135,8 +135,8 @@ impl Chaos {
 impl Member {
     /// Starts a daemon. Its clock can step if libfaketime is installed.
     async fn begin(place: usize, words: &str, random: Seed, env: &[(&str, &str)]) -> Self {
-        let weather = Arc::<Weather>::default();
-        let words = behind_proxy(words, &weather).expect("a server of its own");
+        let faults = Arc::<NetworkFaults>::default();
+        let words = behind_proxy(words, &faults).expect("a server of its own");
         let more = "short_term: { max_history_turns: 100, session_ttl: 1h, ttl_classes: { short: 2s }, \
                     sweep_interval: 500ms }";
         let mut setup = member_setup(&words, more);
@@ -150,7 +150,7 @@ impl Member {
         Self {
             place,
             daemon: Daemon::with(setup).await,
-            weather,
+            faults,
             clock,
             random,
         }
@@ -163,7 +163,7 @@ impl Member {
             let trouble = self.inject_failure(&chaos).await;
             chaos.note(trouble);
         }
-        self.weather.clear();
+        self.faults.clear();
         self
     }
 
@@ -195,27 +195,27 @@ impl Member {
                 "pauses"
             }
             5 => {
-                self.weather.stalls.store(true, Ordering::Relaxed);
+                self.faults.stalls.store(true, Ordering::Relaxed);
                 let most = [1_000, 4_000, 13_000][self.random.below(3)];
                 sleep(some_ms(&mut self.random, 100, most)).await;
-                self.weather.stalls.store(false, Ordering::Relaxed);
+                self.faults.stalls.store(false, Ordering::Relaxed);
                 "stalls of the network"
             }
             6 => {
-                self.weather.is_away.store(true, Ordering::Relaxed);
-                self.weather.cut();
+                self.faults.is_away.store(true, Ordering::Relaxed);
+                self.faults.cut();
                 sleep(some_ms(&mut self.random, 1, 4_000)).await;
-                self.weather.is_away.store(false, Ordering::Relaxed);
+                self.faults.is_away.store(false, Ordering::Relaxed);
                 "times cut off"
             }
             7 => {
-                self.weather.before.store(true, Ordering::Relaxed);
-                self.weather.after.store(true, Ordering::Relaxed);
+                self.faults.before.store(true, Ordering::Relaxed);
+                self.faults.after.store(true, Ordering::Relaxed);
                 "cuts before and after a commit"
             }
             8 => {
                 let commits = [1, 2, 3, 4][self.random.below(4)];
-                self.weather.late.store(commits, Ordering::Relaxed);
+                self.faults.late.store(commits, Ordering::Relaxed);
                 "series of late commits"
             }
             _ => {
@@ -563,7 +563,7 @@ async fn round(
     trouble: Duration,
     env: &'static [(&'static str, &'static str)],
 ) -> String {
-    let server = Server::start(&Special::default()).expect("it was there before");
+    let server = Server::start(&ServerOptions::default()).expect("it was there before");
     let words = server.database();
     let database = words.rsplit("dbname=").next().expect("a name").to_owned();
     let mut random = Seed::new(seed);
@@ -701,11 +701,11 @@ async fn turn_survives_late_commit(env: &[(&str, &str)]) -> Option<bool> {
     let member = Member::begin(0, &words, Seed::new(SEED), env).await;
     let mut client = member.daemon.sessions();
     // The number of attempts per commit.
-    member.weather.late.store(3, Ordering::Relaxed);
+    member.faults.late.store(3, Ordering::Relaxed);
     let given_up = client.append(append("given up", [user("hello")])).await;
     assert_eq!(given_up.expect_err("given up").code(), Code::Unavailable);
     eventually("they have come late", async || {
-        (member.weather.arrived.load(Ordering::Relaxed) == 3).then_some(())
+        (member.faults.arrived.load(Ordering::Relaxed) == 3).then_some(())
     })
     .await;
     let database = words.rsplit("dbname=").next().expect("a name");

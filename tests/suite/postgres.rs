@@ -31,8 +31,8 @@ use crate::harness::{
     fails, field, http_get, journal, keyed, live, refused, run, say, text_of, tool_results,
     tool_uses, user,
 };
-use proxy::{Weather, behind_proxy};
-use server::{Server, Special};
+use proxy::{NetworkFaults, behind_proxy};
+use server::{Server, ServerOptions};
 
 /// Configuration of a daemon over this database.
 pub(crate) fn over(words: &str, journal: &str) -> Setup {
@@ -381,8 +381,8 @@ async fn readiness_fails_while_database_is_away_and_recovers() {
     let Some(server) = Server::shared() else {
         return;
     };
-    let weather = Arc::<Weather>::default();
-    let words = behind_proxy(&server.database(), &weather).expect("a server of the tests' own");
+    let faults = Arc::<NetworkFaults>::default();
+    let words = behind_proxy(&server.database(), &faults).expect("a server of the tests' own");
     let daemon = Daemon::with(over(&words, "")).await;
     let page = || http_get(daemon.admin_addr(), "/readyz");
     let health = async |service: &str| {
@@ -394,8 +394,8 @@ async fn readiness_fails_while_database_is_away_and_recovers() {
     for round in 0..2 {
         say(&mut daemon.sessions(), "chat", &round.to_string()).await;
         assert_eq!(page().await.0, 200);
-        weather.is_away.store(true, Ordering::Relaxed);
-        weather.cut();
+        faults.is_away.store(true, Ordering::Relaxed);
+        faults.cut();
         let told = eventually("it is not ready", async || {
             Some(page().await).filter(|page| page.0 == 503)
         });
@@ -416,7 +416,7 @@ async fn readiness_fails_while_database_is_away_and_recovers() {
             .await;
         assert_eq!(refusal.expect_err("refused").code(), Code::Unavailable);
         assert_eq!(live(&mut daemon.sessions(), "chat").await.len(), round + 1);
-        weather.clear();
+        faults.clear();
         let back = async || (page().await.0 == 200).then_some(());
         eventually("it is ready", back).await;
         eventually("its services are served", async || {
@@ -537,11 +537,11 @@ async fn metrics_are_served_while_database_stalls() {
     let Some(server) = Server::shared() else {
         return;
     };
-    let weather = Arc::<Weather>::default();
-    let words = behind_proxy(&server.database(), &weather).expect("a server of the tests' own");
+    let faults = Arc::<NetworkFaults>::default();
+    let words = behind_proxy(&server.database(), &faults).expect("a server of the tests' own");
     let daemon = Daemon::with(over(&words, "")).await;
     say(&mut daemon.sessions(), "chat", "hello").await;
-    weather.stalls.store(true, Ordering::Relaxed);
+    faults.stalls.store(true, Ordering::Relaxed);
     // Less than the scrape timeout of a monitoring system.
     let page = http_get(daemon.admin_addr(), "/metrics");
     let page = timeout(Duration::from_secs(5), page).await;
@@ -549,7 +549,7 @@ async fn metrics_are_served_while_database_stalls() {
     assert_eq!(status, 200);
     let said = r#"memoird_turns_appended_total{tenant="default"} 1"#;
     assert!(page.contains(said), "{page}");
-    weather.clear();
+    faults.clear();
 }
 
 #[tokio::test]
@@ -563,13 +563,13 @@ async fn database_certificate_is_verified() {
     drop(free);
     let options = "-c ssl=on -c ssl_cert_file=server.pem -c ssl_key_file=server-key.pem \
                    -c listen_addresses=127.0.0.1";
-    let special = Special {
+    let server_options = ServerOptions {
         port: Some(port),
         options: options.to_owned(),
         access: "hostssl all all 127.0.0.1/32 trust\n".to_owned(),
         files: vec![good.path("server.pem"), good.path("server-key.pem")],
     };
-    let Some(_server) = Server::start(&special) else {
+    let Some(_server) = Server::start(&server_options) else {
         return;
     };
     let at = |host: &str, mode: &str, authority: &Authority| {

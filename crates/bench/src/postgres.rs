@@ -9,7 +9,7 @@ mod start;
 
 use anyhow::{Context, Result};
 
-use self::start::{Server, Special};
+use self::start::{Server, ServerOptions};
 
 const OPTIONS: &str = "-c fsync=on -c max_wal_size=16GB -c checkpoint_timeout=1h \
                        -c shared_buffers=512MB -c shared_preload_libraries=pg_stat_statements";
@@ -33,11 +33,11 @@ pub(crate) struct Used {
 impl Postgres {
     /// Starts a server, which ends when the value is dropped.
     pub(crate) fn start() -> Result<Self> {
-        let special = Special {
+        let server_options = ServerOptions {
             options: OPTIONS.to_owned(),
-            ..Special::default()
+            ..ServerOptions::default()
         };
-        let server = Server::start(&special)
+        let server = Server::start(&server_options)
             .context("no PostgreSQL is installed (Debian: the package postgresql)")?;
         server.run("postgres", "CREATE EXTENSION pg_stat_statements");
         let words = server.database();

@@ -18,7 +18,7 @@ use tokio_postgres::Client;
 use crate::chat::{Chat, begun, named};
 use crate::kit::*;
 use crate::outbox::{id, outcome, owing};
-use crate::proxy::{Weather, behind_proxy};
+use crate::proxy::{NetworkFaults, behind_proxy};
 use crate::prune::check_prune_step_bytes;
 use crate::server::{Database, RUNTIME, database};
 
@@ -129,8 +129,8 @@ fn generation_delivered_during_prune_is_pruned() {
 #[test]
 fn connection_lost_in_transaction_does_not_block_others() {
     let Some(database) = database() else { return };
-    let weather = Arc::<Weather>::default();
-    let Some(words) = behind_proxy(&database.words, &weather) else {
+    let faults = Arc::<NetworkFaults>::default();
+    let Some(words) = behind_proxy(&database.words, &faults) else {
         return;
     };
     let one = database.store_with(PgOptions::parse(&words, None, None).unwrap());
@@ -139,10 +139,10 @@ fn connection_lost_in_transaction_does_not_block_others() {
     thread::scope(|scope| {
         let pruning = scope.spawn(|| prune(&one));
         until(|| waiting(&database) == 1);
-        weather.stalls.store(true, Ordering::Relaxed);
+        faults.stalls.store(true, Ordering::Relaxed);
         drop(held);
         other.record_outcomes(&[done]).unwrap();
-        weather.clear();
+        faults.clear();
         pruning.join().unwrap();
     });
 }
@@ -191,15 +191,15 @@ fn follower_does_not_wait_for_leader() {
 #[test]
 fn silent_connections_are_closed_when_a_new_one_works() {
     let Some(database) = database() else { return };
-    let weather = Arc::<Weather>::default();
-    let Some(words) = behind_proxy(&database.words, &weather) else {
+    let faults = Arc::<NetworkFaults>::default();
+    let Some(words) = behind_proxy(&database.words, &faults) else {
         return;
     };
     let mut options = PgOptions::parse(&words, None, None).unwrap();
     options.sharing = DatabaseUse::Cluster;
     let store = database.store_with(options);
     let mut chat = begun(&store, "s", 1);
-    weather.silence();
+    faults.silence();
     thread::scope(|scope| {
         let read = || seqs(&store, &chat.key, None);
         let reads = [0; 4].map(|_| scope.spawn(read));
@@ -209,7 +209,7 @@ fn silent_connections_are_closed_when_a_new_one_works() {
     });
     must_write(&store, [chat.append("u a", 2)]);
     assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2]));
-    weather.clear();
+    faults.clear();
 }
 
 /// Replicas and WAL should receive deletions in small steps.
@@ -285,8 +285,8 @@ fn migration_step_yields_to_table_locks_and_retries() {
 #[test]
 fn standalone_statement_changes_no_session_setting() {
     let Some(database) = database() else { return };
-    let weather = Arc::<Weather>::default();
-    let Some(words) = behind_proxy(&database.words, &weather) else {
+    let faults = Arc::<NetworkFaults>::default();
+    let Some(words) = behind_proxy(&database.words, &faults) else {
         return;
     };
     database.run(&format!(
@@ -304,7 +304,7 @@ fn standalone_statement_changes_no_session_setting() {
         database.text(&format!("SELECT * FROM public.{name}"))
     };
     assert_eq!(seen("of_a_server"), "0|client");
-    weather.refuses_settings.store(true, Ordering::Relaxed);
+    faults.refuses_settings.store(true, Ordering::Relaxed);
     assert_eq!(seen("of_a_pooler"), "7000|database");
 }
 

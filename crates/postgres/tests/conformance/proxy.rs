@@ -20,7 +20,7 @@ const LATE: Duration = Duration::from_millis(400);
 
 /// Faults to inject into connections.
 #[derive(Default)]
-pub(crate) struct Weather {
+pub(crate) struct NetworkFaults {
     /// Closes the connection when a commit is sent, before forwarding it.
     pub(crate) before: AtomicBool,
     /// Closes the connection when the reply to a commit arrives, without forwarding it.
@@ -44,7 +44,7 @@ pub(crate) struct Weather {
     open: Mutex<Vec<TcpStream>>,
 }
 
-impl Weather {
+impl NetworkFaults {
     /// Closes all connections.
     pub(crate) fn cut(&self) {
         for stream in self.open.lock().unwrap().drain(..) {
@@ -83,7 +83,7 @@ const REFUSED: &[u8] = b"E\0\0\0\x3bSFATAL\0C08P01\0Munsupported startup paramet
 /// Starts a proxy for a server's Unix socket. Returns the connection string through the proxy.
 ///
 /// `None` if the server has no Unix socket.
-pub(crate) fn behind_proxy(words: &str, weather: &Arc<Weather>) -> Option<String> {
+pub(crate) fn behind_proxy(words: &str, faults: &Arc<NetworkFaults>) -> Option<String> {
     let (dir, rest) = words.strip_prefix("host=")?.split_once(' ')?;
     let socket = Path::new(dir).join(".s.PGSQL.5432");
     if !socket.exists() {
@@ -91,24 +91,24 @@ pub(crate) fn behind_proxy(words: &str, weather: &Arc<Weather>) -> Option<String
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let weather = Arc::clone(weather);
+    let faults = Arc::clone(faults);
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            if weather.is_away.load(Ordering::Relaxed) {
+            if faults.is_away.load(Ordering::Relaxed) {
                 continue;
             }
             let Ok(server) = UnixStream::connect(&socket) else {
                 continue;
             };
-            let number = weather.made.fetch_add(1, Ordering::Relaxed);
+            let number = faults.made.fetch_add(1, Ordering::Relaxed);
             let is_answer_cut = Arc::<AtomicBool>::default();
             let (up, down) = (client.try_clone().unwrap(), client);
             let (to, from) = (server.try_clone().unwrap(), server);
-            weather.open.lock().unwrap().push(up.try_clone().unwrap());
+            faults.open.lock().unwrap().push(up.try_clone().unwrap());
             let cut = Arc::clone(&is_answer_cut);
-            let of_up = Arc::clone(&weather);
+            let of_up = Arc::clone(&faults);
             thread::spawn(move || pass_up(up, to, number, &of_up, &cut));
-            let of_down = Arc::clone(&weather);
+            let of_down = Arc::clone(&faults);
             thread::spawn(move || pass_down(from, down, number, &of_down, &is_answer_cut));
         }
     });
@@ -119,14 +119,14 @@ fn pass_up(
     mut up: TcpStream,
     mut to: UnixStream,
     number: u64,
-    weather: &Weather,
+    faults: &NetworkFaults,
     cut: &AtomicBool,
 ) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(bytes @ 1..) = up.read(&mut buffer) {
-        weather.wait(number);
+        faults.wait(number);
         let has_settings = buffer[..bytes].windows(9).any(|it| it == b"\0options\0");
-        if has_settings && weather.refuses_settings.load(Ordering::Relaxed) {
+        if has_settings && faults.refuses_settings.load(Ordering::Relaxed) {
             let _ = up.write_all(REFUSED);
             break;
         }
@@ -134,25 +134,25 @@ fn pass_up(
             .windows(12)
             .any(|word| word == b"commit_batch");
         let take = |flag: &AtomicBool| is_commit && flag.swap(false, Ordering::Relaxed);
-        if take(&weather.before) {
-            weather.cuts.fetch_add(1, Ordering::Relaxed);
+        if take(&faults.before) {
+            faults.cuts.fetch_add(1, Ordering::Relaxed);
             let _ = (up.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
             return;
         }
-        let late = weather.late.load(Ordering::Relaxed);
+        let late = faults.late.load(Ordering::Relaxed);
         if is_commit && late > 0 {
-            weather.late.store(late - 1, Ordering::Relaxed);
-            weather.cuts.fetch_add(1, Ordering::Relaxed);
+            faults.late.store(late - 1, Ordering::Relaxed);
+            faults.cuts.fetch_add(1, Ordering::Relaxed);
             // The client sees the connection close, while the bytes are still in flight.
             let _ = up.shutdown(Shutdown::Both);
             thread::sleep(LATE);
             let _ = to.write_all(&buffer[..bytes]);
             // The server replies after it has executed them. Its reply ends the other thread.
-            weather.arrived.fetch_add(1, Ordering::Relaxed);
+            faults.arrived.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        if take(&weather.after) {
-            weather.cuts.fetch_add(1, Ordering::Relaxed);
+        if take(&faults.after) {
+            faults.cuts.fetch_add(1, Ordering::Relaxed);
             cut.store(true, Ordering::Relaxed);
         }
         if to.write_all(&buffer[..bytes]).is_err() {
@@ -166,12 +166,12 @@ fn pass_down(
     mut from: UnixStream,
     mut down: TcpStream,
     number: u64,
-    weather: &Weather,
+    faults: &NetworkFaults,
     cut: &AtomicBool,
 ) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
-        weather.wait(number);
+        faults.wait(number);
         if cut.load(Ordering::Relaxed) || down.write_all(&buffer[..bytes]).is_err() {
             break;
         }

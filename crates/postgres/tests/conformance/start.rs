@@ -49,7 +49,7 @@ const PORT: u16 = 5432;
 
 /// Non-default settings of a server.
 #[derive(Default)]
-pub(crate) struct Special {
+pub(crate) struct ServerOptions {
     /// Port, which is also part of the socket's name.
     pub(crate) port: Option<u16>,
     /// Additional command line options.
@@ -123,13 +123,13 @@ impl Server {
                 _life: None,
             });
         }
-        Self::start(&Special::default())
+        Self::start(&ServerOptions::default())
     }
 
     /// Starts a server in a temporary directory. `None` if PostgreSQL is not installed.
     ///
     /// It listens on a Unix socket only.
-    pub(crate) fn start(special: &Special) -> Option<Self> {
+    pub(crate) fn start(options: &ServerOptions) -> Option<Self> {
         let programs = programs()?;
         let dir = tempfile::tempdir().unwrap().keep();
         let user = other_user();
@@ -149,15 +149,15 @@ impl Server {
             "initdb: {}",
             String::from_utf8_lossy(&made.stderr)
         );
-        let port = special.port.unwrap_or(PORT);
+        let port = options.port.unwrap_or(PORT);
         // One role needs a password.
         let access = "local all memoird_locked scram-sha-256\nlocal all all trust\n";
         fs::write(
             data.join("pg_hba.conf"),
-            access.to_owned() + &special.access,
+            access.to_owned() + &options.access,
         )
         .unwrap();
-        for file in &special.files {
+        for file in &options.files {
             let copy = data.join(file.file_name().unwrap());
             fs::copy(file, &copy).unwrap();
             fs::set_permissions(&copy, Permissions::from_mode(0o600)).unwrap();
@@ -172,7 +172,7 @@ impl Server {
              read -r _; '{0}/pg_ctl' -D '{1}/data' -m fast stop >'{1}/log'; rm -rf '{1}'",
             programs.display(),
             dir.display(),
-            special.options,
+            options.options,
             port
         );
         let child = as_user("/bin/sh".into(), user)

@@ -21,7 +21,7 @@ use memoird_store::{
 use crate::chat::{Chat, begun, named};
 use crate::kit::*;
 use crate::outbox::owing_end;
-use crate::proxy::{Weather, behind_proxy};
+use crate::proxy::{NetworkFaults, behind_proxy};
 use crate::seeds::seeds;
 use crate::server::{Database, RUNTIME, database};
 use crate::start::say;
@@ -203,10 +203,10 @@ fn timeline_continues_from_the_later_clock() {
 /// Opens a store through a proxy.
 fn store_behind_proxy(
     database: &Database,
-    weather: &Arc<Weather>,
+    faults: &Arc<NetworkFaults>,
     has_fence: bool,
 ) -> Option<PgStore> {
-    let Some(words) = behind_proxy(&database.words, weather) else {
+    let Some(words) = behind_proxy(&database.words, faults) else {
         say("skipped: the server has no Unix socket");
         return None;
     };
@@ -218,17 +218,12 @@ fn store_behind_proxy(
 #[test]
 fn lost_commit_is_resent_and_lost_reply_is_not() {
     let Some(database) = database() else { return };
-    let weather = Arc::<Weather>::default();
-    let Some(store) = store_behind_proxy(&database, &weather, true) else {
+    let faults = Arc::<NetworkFaults>::default();
+    let Some(store) = store_behind_proxy(&database, &faults, true) else {
         return;
     };
     let mut chat = begun(&store, "s", 1);
-    let flags = [
-        &weather.before,
-        &weather.after,
-        &weather.before,
-        &weather.after,
-    ];
+    let flags = [&faults.before, &faults.after, &faults.before, &faults.after];
     for (round, flag) in (1_u32..).zip(flags) {
         flag.store(true, Ordering::Relaxed);
         let ends = set([chat.append_command(&named("u a", round.into(), 1), 2)]);
@@ -239,7 +234,7 @@ fn lost_commit_is_resent_and_lost_reply_is_not() {
             &[ends, set([begin]), set([stale.changes[0].clone()])],
         );
         assert_eq!(answers, [Ok(()), Ok(()), Ok(())], "round {round}");
-        assert_eq!(weather.cuts.load(Ordering::Relaxed), round);
+        assert_eq!(faults.cuts.load(Ordering::Relaxed), round);
         assert_eq!(known(&store, &chat.key).unwrap().head, *chat.session.head());
     }
     let doubts = InDoubtCommits {
@@ -256,8 +251,8 @@ fn lost_commit_is_resent_and_lost_reply_is_not() {
 #[test]
 fn unknown_and_lost_commits_are_counted() {
     let Some(database) = database() else { return };
-    let weather = Arc::<Weather>::default();
-    let Some(store) = store_behind_proxy(&database, &weather, true) else {
+    let faults = Arc::<NetworkFaults>::default();
+    let Some(store) = store_behind_proxy(&database, &faults, true) else {
         return;
     };
     let mut chat = begun(&store, "s", 1);
@@ -265,7 +260,7 @@ fn unknown_and_lost_commits_are_counted() {
     let mut counts = InDoubtCommits::default();
     let fails = |damage: &str, is_cut: bool| {
         database.run(damage);
-        weather.after.store(is_cut, Ordering::Relaxed);
+        faults.after.store(is_cut, Ordering::Relaxed);
         let change = set([chat.reloaded(&store).append("u", 3)]);
         let error = store.commit(&clock(1), &[change]).unwrap_err();
         assert!(matches!(error, StoreError::Database { .. }), "{error}");
@@ -311,15 +306,15 @@ fn ghosts(has_fence: bool) -> Option<i64> {
     let mut ghosts = 0;
     for round in 1..=3 {
         let database = database()?;
-        let weather = Arc::<Weather>::default();
-        let store = store_behind_proxy(&database, &weather, has_fence)?;
+        let faults = Arc::<NetworkFaults>::default();
+        let store = store_behind_proxy(&database, &faults, has_fence)?;
         let (mut chat, begin) = Chat::begin(&key("t", "s"), generation(round), 3);
         // The number of attempts of the store.
-        weather.late.store(3, Ordering::Relaxed);
+        faults.late.store(3, Ordering::Relaxed);
         let sets = [set([begin, chat.append("u a", 2)])];
         let error = store.commit(&clock(1), &sets).unwrap_err();
         assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
-        while weather.arrived.load(Ordering::Relaxed) < 3 {
+        while faults.arrived.load(Ordering::Relaxed) < 3 {
             thread::sleep(Duration::from_millis(10));
         }
         let is_idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
