@@ -40,7 +40,7 @@ struct Table {
 }
 
 /// Rows, or the reason why the server cannot read them.
-type Found = Result<Vec<Row>, String>;
+type ReadableRows = Result<Vec<Row>, String>;
 
 /// Checks all turns that are stored now.
 ///
@@ -174,7 +174,7 @@ impl Scan<'_> {
         is_more.then(|| get(last, 2)).transpose()
     }
 
-    fn ask(&self, sql: &str) -> Result<Found, StoreError> {
+    fn ask(&self, sql: &str) -> Result<ReadableRows, StoreError> {
         self.database.read_snapshot(async |client: &Client| {
             match client.query_typed(sql, &[]).await {
                 Ok(rows) => Ok(Ok(rows)),

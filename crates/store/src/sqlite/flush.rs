@@ -82,7 +82,7 @@ impl Flush {
         transaction: &Transaction<'_>,
         changes: usize,
     ) -> Result<FlushProgress, StoreError> {
-        let mut step = Step {
+        let mut step = FlushStep {
             flush: self,
             transaction,
             left: changes,
@@ -97,7 +97,7 @@ impl Flush {
 }
 
 /// One step of a flush. Each method is a no-op until the one before it has finished.
-struct Step<'a> {
+struct FlushStep<'a> {
     flush: &'a Flush,
     transaction: &'a Transaction<'a>,
     /// Remaining budget, in changes.
@@ -105,7 +105,7 @@ struct Step<'a> {
     progress: FlushProgress,
 }
 
-impl Step<'_> {
+impl FlushStep<'_> {
     fn spend(&mut self, changes: usize) {
         self.left = self.left.saturating_sub(changes);
     }

@@ -75,7 +75,7 @@ pub(crate) type KnownTurn = (u64, Arc<[u8]>, Role, u32, bool, Vec<Box<str>>);
 
 /// A comparable form of a saved session.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Known {
+pub(crate) struct ExpectedSession {
     pub(crate) head: Head,
     pub(crate) kept: LiveSet,
     pub(crate) rewound: SeqRanges,
@@ -86,7 +86,7 @@ pub(crate) struct Known {
     pub(crate) summary: Option<Arc<Summary>>,
 }
 
-impl From<SavedSession> for Known {
+impl From<SavedSession> for ExpectedSession {
     fn from(saved: SavedSession) -> Self {
         let turns = saved.turns.into_iter().map(|(turn, results)| {
             (
@@ -115,8 +115,8 @@ pub(crate) fn load(store: &dyn Store, key: &SessionKey) -> Option<SavedSession> 
     store.load(key, Steady(0)).unwrap()
 }
 
-pub(crate) fn known(store: &dyn Store, key: &SessionKey) -> Option<Known> {
-    load(store, key).map(Known::from)
+pub(crate) fn known(store: &dyn Store, key: &SessionKey) -> Option<ExpectedSession> {
+    load(store, key).map(ExpectedSession::from)
 }
 
 pub(crate) fn page(

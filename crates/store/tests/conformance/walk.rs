@@ -420,7 +420,7 @@ impl Walk {
 }
 
 /// Compares with the session in memory, which decided the changes.
-fn is_what_the_session_knows(stored: &Known, chat: &Chat) {
+fn is_what_the_session_knows(stored: &ExpectedSession, chat: &Chat) {
     assert_eq!(stored.head, *chat.session.head());
     // Turns before the history are loaded for windows only.
     let seqs = stored.turns.iter().map(|(seq, ..)| *seq);

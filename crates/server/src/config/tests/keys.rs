@@ -9,22 +9,22 @@ use super::*;
 const UNKNOWN: &str = "no_such_key";
 
 /// Inserts a value at the tested position of a file.
-type Place<'a> = &'a dyn Fn(&str) -> String;
+type Nesting<'a> = &'a dyn Fn(&str) -> String;
 
 /// Returns the keys or variants that are valid here, if any, from the error for an unknown one.
-fn known_at(place: Place) -> Option<Vec<String>> {
-    let error = File::parse(&place(&format!("{{ {UNKNOWN}: 1 }}"))).err()?;
+fn known_at(nest: Nesting) -> Option<Vec<String>> {
+    let error = File::parse(&nest(&format!("{{ {UNKNOWN}: 1 }}"))).err()?;
     let (_, list) = error.split_once(&format!("`{UNKNOWN}`, expected one of "))?;
     let known = list.lines().next()?;
     Some(known.split(", ").map(str::to_owned).collect())
 }
 
 /// Collects all words that are valid here and below.
-fn collect(place: Place, words: &mut BTreeSet<String>) {
-    for word in known_at(place).unwrap_or_default() {
-        collect(&|value| place(&format!("{{ {word}: {value} }}")), words);
-        collect(&|value| place(&format!("{{ {word}: [ {value} ] }}")), words);
-        let entry = |value: &str| place(&format!("{{ {word}: {{ any: {value} }} }}"));
+fn collect(nest: Nesting, words: &mut BTreeSet<String>) {
+    for word in known_at(nest).unwrap_or_default() {
+        collect(&|value| nest(&format!("{{ {word}: {value} }}")), words);
+        collect(&|value| nest(&format!("{{ {word}: [ {value} ] }}")), words);
+        let entry = |value: &str| nest(&format!("{{ {word}: {{ any: {value} }} }}"));
         collect(&entry, words);
         words.insert(word);
     }

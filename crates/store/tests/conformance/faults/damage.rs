@@ -186,7 +186,7 @@ fn damaged_content_is_replaced_in_every_read() {
             );
         }
         let after = known(&store, &chat.key).unwrap();
-        let shape = |known: &Known| {
+        let shape = |known: &ExpectedSession| {
             let turns = known
                 .turns
                 .iter()
