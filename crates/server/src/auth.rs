@@ -514,16 +514,22 @@ impl hyper::service::Service<Request<Incoming>> for AuthService {
 
 impl AuthService {
     /// Serves a call that needs a key, if keys are configured.
-    fn serve_with_key(&self, mut request: Request<Body>, call: Call, timer: CallTimer) -> ResponseFuture {
+    fn serve_with_key(
+        &self,
+        mut request: Request<Body>,
+        call: Call,
+        timer: CallTimer,
+    ) -> ResponseFuture {
         let shared = &self.layer.shared;
         let reply_bytes_max = match reply_limit::of_call(request.headers()) {
             Ok(bytes_max) => bytes_max,
             Err(refused) => return self.reject(refused.into(), timer),
         };
-        let AdmittedCall { permit, meter } = match shared.admit(&mut request, call, &self.connection) {
-            Ok(admitted) => admitted,
-            Err(refusal) => return self.reject(refusal, timer),
-        };
+        let AdmittedCall { permit, meter } =
+            match shared.admit(&mut request, call, &self.connection) {
+                Ok(admitted) => admitted,
+                Err(refusal) => return self.reject(refusal, timer),
+            };
         let is_reflection = matches!(call, Call::Reflection);
         if is_reflection && let Err(refused) = permit.add_bytes(UNREAD_BYTES_MAX) {
             return self.reject(refused.into(), timer);

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
-use crate::auth::{Key, Keyless};
+use crate::auth::{Key, KeylessCallers};
 use crate::cli::output;
 use crate::connections::ConnectionsConfig;
 use crate::connections::socket::{FileMode, ListenAddress};

@@ -294,7 +294,7 @@ mod postgres {
     use tokio_util::sync::CancellationToken;
     use tracing::{info, warn};
 
-    use super::{Keeper, Members, OpenJournal, broken_off, name_of_this};
+    use super::{JournalResources, Members, OpenJournal, name_of_this, open_interrupted};
     use crate::cluster::{ClusterView, MemberView};
     use crate::config::{Config, differing};
     use crate::data_files::JOURNAL;

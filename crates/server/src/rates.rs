@@ -435,7 +435,7 @@ mod tests {
             (RequestSize::Large, 8 << 20),
         ] {
             assert!(takes(size, most), "{size:?}");
-            assert!(!takes(size, most + BESIDE_BYTES + 1), "{size:?}");
+            assert!(!takes(size, most + REQUEST_OVERHEAD_BYTES + 1), "{size:?}");
         }
     }
 }

@@ -15,7 +15,7 @@ use memoird_proto::v1::{
 use serde_json::json;
 
 use super::connect::Target;
-use super::pages::{PAGE_MAX, Pages, Reply};
+use super::pages::{PAGE_MAX, PageResult, Pages};
 use super::{ClientArgs, clock, json, memory, output};
 use crate::exit::{CliError, Exit};
 use import::ImportArgs;
