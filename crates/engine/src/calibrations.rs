@@ -13,7 +13,7 @@ use memoird_formats::tokens::{Calibration, Charge};
 /// Capacity of a tenant's LRU cache of session calibrations. Other sessions use the shared one.
 const SESSIONS_MAX: usize = 1_024;
 /// Maximum number of last charges, one a session, that new charges are compared with.
-const WITNESSES_MAX: usize = 8;
+const RECENT_CHARGES_MAX: usize = 8;
 /// Two charges agree if they differ from their counts by the same share, up to this difference, …
 const AGREEMENT_SHARE: f64 = 0.05;
 /// … or by the same number of tokens, up to this difference.
@@ -35,11 +35,11 @@ struct Inner {
 struct SharedCalibration {
     calibration: Calibration,
     /// Last charge of each of the last sessions that reported one, the newest first.
-    witnesses: VecDeque<Witness>,
+    recent_charges: VecDeque<ReportedCharge>,
 }
 
 #[derive(Debug)]
-struct Witness {
+struct ReportedCharge {
     session: SessionId,
     charge: Charge,
     /// Whether the shared calibration has learned it.
@@ -121,7 +121,7 @@ impl Calibrations {
                 .entry(model)
                 .or_insert_with(|| SharedCalibration {
                     calibration,
-                    witnesses: VecDeque::new(),
+                    recent_charges: VecDeque::new(),
                 });
         }
     }
@@ -134,25 +134,26 @@ impl Calibrations {
 impl SharedCalibration {
     fn observe(&mut self, session: &SessionId, before: Option<Charge>, charge: Charge) {
         let calibration = &mut self.calibration;
-        let mut witnesses = self.witnesses.iter_mut();
-        let agreeing = witnesses.find(|witness| {
-            witness.session != *session && agree(calibration, witness.charge, charge)
+        let mut recent_charges = self.recent_charges.iter_mut();
+        let agreeing = recent_charges.find(|reported| {
+            reported.session != *session && agree(calibration, reported.charge, charge)
         });
         let is_learned = agreeing.is_some();
-        if let Some(witness) = agreeing {
-            if !witness.is_learned {
-                calibration.observe(witness.charge);
-                witness.is_learned = true;
+        if let Some(reported) = agreeing {
+            if !reported.is_learned {
+                calibration.observe(reported.charge);
+                reported.is_learned = true;
             }
             learn(calibration, before, charge);
         }
-        self.witnesses.retain(|witness| witness.session != *session);
-        self.witnesses.push_front(Witness {
+        self.recent_charges
+            .retain(|reported| reported.session != *session);
+        self.recent_charges.push_front(ReportedCharge {
             session: session.clone(),
             charge,
             is_learned,
         });
-        self.witnesses.truncate(WITNESSES_MAX);
+        self.recent_charges.truncate(RECENT_CHARGES_MAX);
     }
 }
 

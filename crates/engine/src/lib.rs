@@ -84,6 +84,7 @@ pub use transcript_search::{
 pub use transcripts::Transcripts;
 pub use watch::{CursorInvalid, EventCursor, Events, WatchFrom, WatchItem, WatchScope, Watcher};
 pub use window_memories::{
-    MemoryBlock, Recalled, RecalledMemories, SessionPoint, WindowMemories, WindowRecall, WindowRoom,
+    MemoryBlock, RecallResult, RecalledMemories, SessionPoint, WindowMemories, WindowRecall,
+    WindowRoom,
 };
 pub use worker::{WorkError, Worker, WorkerStatus};

@@ -18,7 +18,7 @@ pub trait WindowMemories: Debug + Send + Sync + 'static {
     fn recall<'a>(&'a self, room: WindowRoom<'a>) -> WindowRecall<'a>;
 }
 
-pub type WindowRecall<'a> = Pin<Box<dyn Future<Output = Recalled> + Send + 'a>>;
+pub type WindowRecall<'a> = Pin<Box<dyn Future<Output = RecallResult> + Send + 'a>>;
 
 #[derive(Clone, Copy, Debug)]
 pub struct WindowRoom<'a> {
@@ -31,7 +31,7 @@ pub struct WindowRoom<'a> {
 }
 
 #[derive(Debug, Default)]
-pub struct Recalled {
+pub struct RecallResult {
     /// `None` if the recall failed.
     pub memories: Option<Box<dyn RecalledMemories>>,
     /// Human-readable deviations from the request.

@@ -208,9 +208,9 @@ async fn drive(mut worker: impl Worker, status: Arc<WorkerStatus>, stop: Cancell
 }
 
 /// A waker that unparks a thread.
-struct Unpark(Thread);
+struct ThreadWaker(Thread);
 
-impl Wake for Unpark {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -219,7 +219,7 @@ impl Wake for Unpark {
 /// Runs a future to completion on the calling thread, which is parked between polls.
 fn block_on(task: impl Future<Output = ()>) {
     let mut task = pin!(task);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
     while task.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Pending {
         thread::park();
     }

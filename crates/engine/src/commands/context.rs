@@ -89,13 +89,13 @@ struct BuiltWindow {
 
 enum WindowAttempt {
     /// With a request for a compaction, if one is due.
-    BuiltWindow(Box<BuiltWindow>, Option<CompactionRequest>),
+    Built(Box<BuiltWindow>, Option<CompactionRequest>),
     Refused(CoreError),
-    Uncounted(Uncounted),
+    NeedsCounts(TurnsToCount),
 }
 
-/// Turns of one version of a session, with the nonce of its windows.
-struct Uncounted {
+/// Turns of one version of a session that lack token counts, with the nonce of its windows.
+struct TurnsToCount {
     turns: Vec<(u64, Arc<[u8]>)>,
     version: SessionVersion,
     mark: Mark,
@@ -263,7 +263,7 @@ impl Commands {
                 .try_build(session, plan, has_run_compaction || has_awaited_summary)
                 .await?
             {
-                WindowAttempt::BuiltWindow(built, None) => {
+                WindowAttempt::Built(built, None) => {
                     let queue = &self.shared.compaction_queue;
                     let may_wait = built.awaits_summary && queue.is_local();
                     if !may_wait || std::mem::replace(&mut has_awaited_summary, true) {
@@ -271,7 +271,7 @@ impl Commands {
                     }
                     queue.wait_for(session).await;
                 }
-                WindowAttempt::BuiltWindow(built, Some(request)) => {
+                WindowAttempt::Built(built, Some(request)) => {
                     let queue = &self.shared.compaction_queue;
                     let is_urgent = request.trigger() == Trigger::Reactive && queue.is_local();
                     if !is_urgent || std::mem::replace(&mut has_run_compaction, true) {
@@ -283,7 +283,7 @@ impl Commands {
                     queue.run_now(request).await;
                 }
                 WindowAttempt::Refused(refusal) => return Err(refusal.into()),
-                WindowAttempt::Uncounted(Uncounted {
+                WindowAttempt::NeedsCounts(TurnsToCount {
                     turns,
                     version,
                     mark,
@@ -334,7 +334,7 @@ impl Commands {
                 let looked_at = plan.policy.looks_at(plan.input_budget);
                 let uncounted = update.session.uncounted(plan.model.scale_id, looked_at);
                 if !uncounted.is_empty() {
-                    let uncounted = WindowAttempt::Uncounted(Uncounted {
+                    let uncounted = WindowAttempt::NeedsCounts(TurnsToCount {
                         turns: uncounted,
                         version: update.version,
                         mark: update.session.mark(),
@@ -381,7 +381,7 @@ impl Commands {
                         .unwrap_or_default(),
                     next_cut,
                 });
-                let built = WindowAttempt::BuiltWindow(finished, None);
+                let built = WindowAttempt::Built(finished, None);
                 Ok(if plan.peek {
                     Decision::unused(built, None)
                 } else {
@@ -389,7 +389,7 @@ impl Commands {
                 })
             });
         Ok(match built.await? {
-            WindowAttempt::BuiltWindow(built, _) => WindowAttempt::BuiltWindow(built, request),
+            WindowAttempt::Built(built, _) => WindowAttempt::Built(built, request),
             other => other,
         })
     }

@@ -11,8 +11,8 @@ use memoird_core::time::Timestamp;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_core::window::Window;
 use memoird_engine::{
-    EngineError, HistoryQuery, HistoryScope, JournalRange, MemoryBlock, Recalled, RecalledMemories,
-    SessionPoint, Tenant, WindowMemories, WindowRecall, WindowRoom,
+    EngineError, HistoryQuery, HistoryScope, JournalRange, MemoryBlock, RecallResult,
+    RecalledMemories, SessionPoint, Tenant, WindowMemories, WindowRecall, WindowRoom,
 };
 use memoird_formats::tokens::Scale;
 use memoird_store::encoding;
@@ -90,7 +90,7 @@ impl RecallForWindow {
         self.request.explain
     }
 
-    async fn recalled(&self, room: WindowRoom<'_>) -> Recalled {
+    async fn recalled(&self, room: WindowRoom<'_>) -> RecallResult {
         let mut request = self.request.clone();
         request.session = Some(room.session.clone());
         if request.query.trim().is_empty() {
@@ -101,7 +101,7 @@ impl RecallForWindow {
         }
         // A courtesy asks for nothing, and an empty session has no query yet.
         if exchange::telling_words(&request.query) == 0 {
-            return Recalled::default();
+            return RecallResult::default();
         }
         let config = self.memories.config();
         let is_recorded = !room.peek && !request.explain;
@@ -134,7 +134,7 @@ impl RecallForWindow {
             ));
         }
         let hits = Arc::clone(self.hits.get_or_init(|| hits));
-        Recalled {
+        RecallResult {
             memories: Some(Box::new(Candidates { hits, whole, now })),
             notes,
         }
@@ -142,9 +142,9 @@ impl RecallForWindow {
 }
 
 /// Continues without memories: a window without them is better than none.
-fn failed(error: &MemoryError) -> Recalled {
+fn failed(error: &MemoryError) -> RecallResult {
     tracing::warn!(?error, "a window goes without memories");
-    Recalled {
+    RecallResult {
         memories: None,
         notes: vec![format!("memories could not be recalled: {error}")],
     }

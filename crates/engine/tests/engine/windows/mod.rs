@@ -13,8 +13,9 @@ use memoird_core::session::{AppendCommand, ModelUsage};
 use memoird_core::turn::Turn;
 use memoird_core::window::{LABEL, Policy, Window};
 use memoird_engine::{
-    ContextModel, ContextOutcome, ContextRequest, EngineConfig, EngineError, MemoryBlock, Recalled,
-    RecalledMemories, SessionPoint, WindowMemories, WindowRecall, WindowRoom, WindowTurn,
+    ContextModel, ContextOutcome, ContextRequest, EngineConfig, EngineError, MemoryBlock,
+    RecallResult, RecalledMemories, SessionPoint, WindowMemories, WindowRecall, WindowRoom,
+    WindowTurn,
 };
 use memoird_formats::model::{ModelProfile, Provider, TokenizerKind};
 use memoird_formats::tokens::{Scale, Tokenizer};
@@ -82,7 +83,7 @@ pub(crate) struct Remembered(pub(crate) u64);
 impl WindowMemories for Remembered {
     fn recall<'a>(&'a self, _room: WindowRoom<'a>) -> WindowRecall<'a> {
         let memories: Box<dyn RecalledMemories> = Box::new(self.clone());
-        let recalled = Recalled {
+        let recalled = RecallResult {
             memories: Some(memories),
             notes: Vec::new(),
         };
