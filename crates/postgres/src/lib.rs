@@ -56,7 +56,7 @@ use decide::{DecidedBatch, RequiredReads, RowBefore, StoredState, Version, Write
 use events::ExchangePosition;
 pub use members::{Member, Membership};
 use owner::Ownership;
-use read::Loaded;
+use read::SessionRead;
 pub use schema::{MigrationStep, SchemaMigrations};
 pub use transactions::{Column, OpenTransaction, ResultRow, Transactions, Value};
 pub use transfer::PgTransfer;
@@ -413,10 +413,10 @@ impl Store for PgStore {
             async |client: &Client| read::load(client, key, keys_since, &self.counters).await;
         let loaded = match self.database.call(load)? {
             // Repeat in a transaction with one snapshot.
-            Loaded::Changed => self.database.read_snapshot(load)?,
+            SessionRead::Changed => self.database.read_snapshot(load)?,
             loaded => loaded,
         };
-        let Loaded::Session(saved, stamp) = loaded else {
+        let SessionRead::Session(saved, stamp) = loaded else {
             return Ok(None);
         };
         let head = &saved.head;

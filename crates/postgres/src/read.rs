@@ -223,9 +223,9 @@ pub(crate) async fn known(
     Ok(known)
 }
 
-pub(crate) enum Loaded {
+pub(crate) enum SessionRead {
     /// The session is not live.
-    Nothing,
+    NotLive,
     /// The session, and the stamp of its version.
     Session(Box<SavedSession>, i64),
     /// The session changed between two statements, so the result is inconsistent.
@@ -260,7 +260,7 @@ pub(crate) async fn load(
     key: &SessionKey,
     keys_since: Steady,
     counters: &TurnCounters,
-) -> Result<Loaded, StoreError> {
+) -> Result<SessionRead, StoreError> {
     let sql = format!(
         "SELECT {}, keys.*, beside.* FROM memoird.generations AS g,
              memoird.session_keys($1, $2, $3, $4) AS keys,
@@ -270,7 +270,7 @@ pub(crate) async fn load(
     );
     let args = KeyArgs::of(key, keys_since);
     let Some(row) = first(client, &sql, &args.all()).await? else {
-        return Ok(Loaded::Nothing);
+        return Ok(SessionRead::NotLive);
     };
     let GenerationRow {
         head,
@@ -303,7 +303,7 @@ pub(crate) async fn load(
         stamp_then = newest.get(&head.generation).map(|(_, stamp)| *stamp);
     }
     if stamp_then != Some(stamp) {
-        return Ok(Loaded::Changed);
+        return Ok(SessionRead::Changed);
     }
     let turns = live_set_turns(&rows, reader, &mut live_set)?;
     let saved = SavedSession {
@@ -317,7 +317,7 @@ pub(crate) async fn load(
         head,
         kept: live_set,
     };
-    Ok(Loaded::Session(Box::new(saved), stamp))
+    Ok(SessionRead::Session(Box::new(saved), stamp))
 }
 
 /// Seqs that the rewind with this idempotency key removed.

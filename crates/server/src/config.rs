@@ -40,7 +40,7 @@ use crate::exit::{CliError, Exit};
 use crate::journal_location::JournalLocation;
 use crate::process;
 use crate::rpc::Role;
-use crate::tls::{Loaded, Tls, TlsConfig};
+use crate::tls::{Tls, TlsConfig, TlsFiles};
 use data_key::DataKeySpec;
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
@@ -74,7 +74,7 @@ pub(crate) struct Config {
     pub(crate) keys: Vec<Key>,
     pub(crate) keyless: KeylessCallers,
     /// Contents of the TLS files.
-    pub(crate) tls: Option<Loaded>,
+    pub(crate) tls: Option<TlsFiles>,
     /// Whether the file states its version.
     ///
     /// Without one it may be truncated or empty, and a reload rejects it.

@@ -20,13 +20,13 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// By tenant and model profile.
-type Learnt = BTreeMap<String, BTreeMap<Box<str>, Calibration>>;
+type CalibrationsByTenant = BTreeMap<String, BTreeMap<Box<str>, Calibration>>;
 
 /// Writes the charges when they have changed.
 pub(crate) struct LearntCharges {
     engine: Engine,
     path: PathBuf,
-    written: Learnt,
+    written: CalibrationsByTenant,
 }
 
 impl LearntCharges {
@@ -36,7 +36,7 @@ impl LearntCharges {
         let written = read(&path).unwrap_or_else(|problem| {
             warn!(%problem, path = %path.display(), "the learned token charges cannot be read and \
                 are learned again");
-            Learnt::new()
+            CalibrationsByTenant::new()
         });
         for (tenant, learnt) in &written {
             let tenant = TenantId::parse(tenant).ok();
@@ -53,7 +53,7 @@ impl LearntCharges {
 
     fn write(&mut self) -> io::Result<()> {
         let tenants = self.engine.tenants.all();
-        let learnt: Learnt = tenants
+        let learnt: CalibrationsByTenant = tenants
             .iter()
             .map(|tenant| {
                 let charges = tenant.learnt_charges();
@@ -72,9 +72,9 @@ impl LearntCharges {
     }
 }
 
-fn read(path: &Path) -> io::Result<Learnt> {
+fn read(path: &Path) -> io::Result<CalibrationsByTenant> {
     match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Learnt::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(CalibrationsByTenant::new()),
         Err(error) => Err(error),
         Ok(file) if file.len() > FILE_BYTES_MAX => Err(io::ErrorKind::FileTooLarge.into()),
         Ok(_) => Ok(serde_json::from_slice(&fs::read(path)?)?),

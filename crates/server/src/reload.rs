@@ -39,7 +39,7 @@ pub(crate) enum ReloadError {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reloaded {
+pub(crate) struct ReloadReport {
     /// Settings with a new value.
     pub(crate) applied: Vec<String>,
     /// Settings that need a restart, with their current values.
@@ -82,10 +82,10 @@ impl Reloader {
     ///
     /// # Errors
     /// If there is no file, or it is invalid. Nothing has changed then.
-    pub(crate) async fn reload(&self, why: &str) -> Result<Reloaded, ReloadError> {
+    pub(crate) async fn reload(&self, why: &str) -> Result<ReloadReport, ReloadError> {
         let outcome = self.try_reload().await;
         match &outcome {
-            Ok(Reloaded { applied, refused }) => {
+            Ok(ReloadReport { applied, refused }) => {
                 self.counts.applied.fetch_add(1, Ordering::Relaxed);
                 info!(why, ?applied, "the configuration was reloaded");
                 if !refused.is_empty() {
@@ -108,7 +108,7 @@ impl Reloader {
     pub(crate) async fn reload_in_task(
         self: Arc<Self>,
         why: &'static str,
-    ) -> Result<Reloaded, ReloadError> {
+    ) -> Result<ReloadReport, ReloadError> {
         let tasks = self.tasks.clone();
         let done = tasks.spawn(async move { self.reload(why).await }).await;
         done.unwrap_or_else(|error| {
@@ -118,7 +118,7 @@ impl Reloader {
         })
     }
 
-    async fn try_reload(&self) -> Result<Reloaded, ReloadError> {
+    async fn try_reload(&self) -> Result<ReloadReport, ReloadError> {
         let _turn = self.turn.lock().await;
         let path = self.path.clone().ok_or(ReloadError::NoFile)?;
         let invalid = |problem: String| ReloadError::Invalid { problem };
@@ -183,7 +183,7 @@ impl Reloader {
             .send_replace(config.settings.digests());
         self.config.store(Arc::new(config));
         self.engine.enforce_limits().await;
-        Ok(Reloaded { applied, refused })
+        Ok(ReloadReport { applied, refused })
     }
 
     /// Replaces the credentials if they have changed.

@@ -65,16 +65,16 @@ pub(crate) async fn checked(answer: Response<Body>, bytes_max: u64) -> Response<
     if bytes > bytes_max {
         return status::reply_too_large(bytes, bytes_max).into_http();
     }
-    Response::from_parts(parts, Body::new(Rejoined { first, rest: body }))
+    Response::from_parts(parts, Body::new(PeekedBody { first, rest: body }))
 }
 
 /// A body whose first frame was already read.
-struct Rejoined {
+struct PeekedBody {
     first: Option<Result<Frame<Bytes>, Status>>,
     rest: Body,
 }
 
-impl HttpBody for Rejoined {
+impl HttpBody for PeekedBody {
     type Data = Bytes;
     type Error = Status;
 

@@ -51,12 +51,12 @@ pub(crate) enum ClientTenant {
 #[derive(Debug)]
 pub(crate) struct Tls {
     config: TlsConfig,
-    loaded: ArcSwap<Loaded>,
+    loaded: ArcSwap<TlsFiles>,
 }
 
 /// Contents of the files.
 #[derive(Clone, Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct TlsFiles {
     /// Earliest expiry in the daemon's certificate chain, if known.
     ends_at: Option<Timestamp>,
     grpc: Arc<ServerConfig>,
@@ -93,7 +93,7 @@ impl TlsConfig {
     ///
     /// # Errors
     /// A description of the first problem.
-    pub(crate) fn load(&self, environment: &dyn Environment) -> Result<Loaded, String> {
+    pub(crate) fn load(&self, environment: &dyn Environment) -> Result<TlsFiles, String> {
         let chain = certificates(&self.certificate, environment)?;
         let text = read(&self.key, environment)?;
         let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
@@ -132,7 +132,7 @@ impl TlsConfig {
         let calls = builder_of_calls
             .with_single_cert(chain, key)
             .map_err(unusable)?;
-        Ok(Loaded {
+        Ok(TlsFiles {
             ends_at,
             grpc: with_protocol(calls, b"h2"),
             admin: with_protocol(pages, b"http/1.1"),
@@ -140,7 +140,7 @@ impl TlsConfig {
     }
 }
 
-impl Loaded {
+impl TlsFiles {
     /// Returns a warning if the certificate expires soon or has expired.
     pub(crate) fn warning(&self, now: Timestamp) -> Option<String> {
         ending(self.ends_at?, now)
@@ -148,7 +148,7 @@ impl Loaded {
 }
 
 impl Tls {
-    pub(crate) fn new(config: TlsConfig, loaded: Loaded) -> Self {
+    pub(crate) fn new(config: TlsConfig, loaded: TlsFiles) -> Self {
         Self {
             config,
             loaded: ArcSwap::from_pointee(loaded),

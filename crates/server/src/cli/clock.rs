@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 /// A timestamp of the API.
-type Moment = prost_types::Timestamp;
+type ApiTimestamp = prost_types::Timestamp;
 
 /// A monotonic instant, for measuring durations.
 #[allow(
@@ -23,35 +23,35 @@ pub(crate) fn since(start: Instant) -> Duration {
 }
 
 /// Formats the age of a timestamp, such as `3h 20m`. A dash if there is none.
-pub(crate) fn age(moment: Option<&Moment>) -> String {
+pub(crate) fn age(moment: Option<&ApiTimestamp>) -> String {
     age_at(moment, Timestamp::now())
 }
 
 /// Formats the time until a timestamp. `never` if there is none.
-pub(crate) fn left(moment: Option<&Moment>) -> String {
+pub(crate) fn left(moment: Option<&ApiTimestamp>) -> String {
     left_at(moment, Timestamp::now())
 }
 
 /// Returns the time until a timestamp. Zero if it has passed.
-pub(crate) fn until(moment: &Moment) -> Duration {
+pub(crate) fn until(moment: &ApiTimestamp) -> Duration {
     let left = read(moment).map(|moment| moment.duration_since(Timestamp::now()));
     left.and_then(|left| left.try_into().ok())
         .unwrap_or_default()
 }
 
 /// Whether a timestamp has passed. False if there is none.
-pub(crate) fn is_past(moment: Option<&Moment>) -> bool {
+pub(crate) fn is_past(moment: Option<&ApiTimestamp>) -> bool {
     moment
         .and_then(read)
         .is_some_and(|moment| moment <= Timestamp::now())
 }
 
-fn age_at(moment: Option<&Moment>, now: Timestamp) -> String {
+fn age_at(moment: Option<&ApiTimestamp>, now: Timestamp) -> String {
     let age = |moment| span(now.duration_since(moment).try_into().unwrap_or_default());
     moment.and_then(read).map_or_else(|| "-".to_owned(), age)
 }
 
-fn left_at(moment: Option<&Moment>, now: Timestamp) -> String {
+fn left_at(moment: Option<&ApiTimestamp>, now: Timestamp) -> String {
     let left = |moment: Timestamp| span(moment.duration_since(now).try_into().unwrap_or_default());
     moment
         .and_then(read)
@@ -59,13 +59,16 @@ fn left_at(moment: Option<&Moment>, now: Timestamp) -> String {
 }
 
 /// Seconds from one timestamp to another. `None` if one is missing.
-pub(crate) fn seconds_between(from: Option<&Moment>, to: Option<&Moment>) -> Option<f64> {
+pub(crate) fn seconds_between(
+    from: Option<&ApiTimestamp>,
+    to: Option<&ApiTimestamp>,
+) -> Option<f64> {
     let (from, to) = (from.and_then(read)?, to.and_then(read)?);
     Some(to.duration_since(from).as_secs_f64())
 }
 
 /// Formats a timestamp in UTC with a `strftime` format. Empty if there is none.
-pub(crate) fn written(moment: Option<&Moment>, format: &str) -> String {
+pub(crate) fn written(moment: Option<&ApiTimestamp>, format: &str) -> String {
     let moment = moment.and_then(read);
     moment.map_or_else(String::new, |moment| moment.strftime(format).to_string())
 }
@@ -80,7 +83,7 @@ fn span(duration: Duration) -> String {
     }
 }
 
-fn read(moment: &Moment) -> Option<Timestamp> {
+fn read(moment: &ApiTimestamp) -> Option<Timestamp> {
     Timestamp::new(moment.seconds, moment.nanos).ok()
 }
 
@@ -88,8 +91,8 @@ fn read(moment: &Moment) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    fn at(seconds: i64, nanos: i32) -> Moment {
-        Moment { seconds, nanos }
+    fn at(seconds: i64, nanos: i32) -> ApiTimestamp {
+        ApiTimestamp { seconds, nanos }
     }
 
     fn second(seconds: i64) -> Timestamp {

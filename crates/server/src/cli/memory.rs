@@ -767,7 +767,7 @@ fn counts_of(counts: &ForgetResponse) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use prost_types::Timestamp as Moment;
+    use prost_types::Timestamp as ApiTimestamp;
 
     use super::*;
 
@@ -797,7 +797,7 @@ mod tests {
             pinned: true,
             ..Memory::default()
         };
-        let expires_at = Some(Moment {
+        let expires_at = Some(ApiTimestamp {
             seconds: 10,
             nanos: 0,
         });

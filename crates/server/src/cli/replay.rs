@@ -66,7 +66,7 @@ pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), Cli
         };
         return dry_run::run(&args.dry, conversations, format, client.json).await;
     }
-    let player = Arc::new(Player {
+    let player = Arc::new(ReplayContext {
         target: client.connect.target()?,
         format: args.format,
         session_prefix: args.session_prefix,
@@ -90,7 +90,7 @@ pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), Cli
 ///
 /// An invalid line ends the replay after the conversations before it, a failed call at once.
 async fn play_all(
-    player: &Arc<Player>,
+    player: &Arc<ReplayContext>,
     mut conversations: mpsc::Receiver<Result<Conversation, CliError>>,
     concurrency: usize,
 ) -> Result<(), CliError> {
@@ -147,7 +147,7 @@ const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 const PROBE_EVERY: usize = 1_000;
 
 /// State shared by all conversations of a replay.
-struct Player {
+struct ReplayContext {
     target: Target,
     format: MessageFormat,
     /// Prefix of the session ids.
@@ -172,7 +172,7 @@ struct Counts {
     retries: u64,
 }
 
-impl Player {
+impl ReplayContext {
     async fn play(self: Arc<Self>, conversation: Conversation) -> Result<(), CliError> {
         let mut client = self.target.sessions_of(&self.session_id(&conversation));
         let mut next = self.played_before(&mut client, &conversation).await?;

@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status, async_trait};
 use super::maintenance::BackupSteps;
 use super::{Api, RpcResult, caller, operator, rpc_result};
 use crate::process;
-use crate::reload::Reloaded;
+use crate::reload::ReloadReport;
 use crate::wire::{from, memory, status, to};
 
 /// The steps of a backup, until the caller's key is revoked.
@@ -125,7 +125,7 @@ impl AdminService for Api {
         let reloaded = Arc::clone(&self.reloader)
             .reload_in_task("ReloadConfig")
             .await;
-        let Reloaded { applied, refused } = reloaded.map_err(|error| status::reload(&error))?;
+        let ReloadReport { applied, refused } = reloaded.map_err(|error| status::reload(&error))?;
         Ok(Response::new(v1::ReloadConfigResponse { applied, refused }))
     }
 

@@ -44,7 +44,7 @@ pub(super) struct Writer {
 }
 
 /// The result of each set, and the number of prewritten turns.
-type Committed = (Vec<Result<(), StaleBase>>, usize);
+type CommitResults = (Vec<Result<(), StaleBase>>, usize);
 
 enum Fault {
     /// Its base is stale.
@@ -131,7 +131,7 @@ impl Writer {
         clock: &ClockAnchor,
         sets: &[ChangeSet],
         part_to_prewrite: Option<&PrewritePart>,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<CommitResults, StoreError> {
         if let Some(part) = part_to_prewrite {
             self.prewrite.retain(Some(part.generation));
         }

@@ -37,7 +37,7 @@ pub(crate) struct Archive {
 }
 
 /// The steps of an incomplete backup. Dropping it removes them.
-pub(crate) struct Incoming<'a> {
+pub(crate) struct IncompleteBackup<'a> {
     archive: &'a Archive,
     file: BufWriter<File>,
     /// Bytes of the blocks received so far.
@@ -89,14 +89,14 @@ impl Archive {
         Ok(have)
     }
 
-    pub(crate) fn receive(&self) -> Result<Incoming<'_>, CliError> {
+    pub(crate) fn receive(&self) -> Result<IncompleteBackup<'_>, CliError> {
         let path = self.dir.join(INCOMING);
         let file = private::file_options()
             .create(true)
             .truncate(true)
             .write(true)
             .open(&path);
-        Ok(Incoming {
+        Ok(IncompleteBackup {
             archive: self,
             file: BufWriter::new(file.map_err(failed(&path))?),
             bytes: 0,
@@ -104,7 +104,7 @@ impl Archive {
     }
 }
 
-impl Incoming<'_> {
+impl IncompleteBackup<'_> {
     /// Adds a step. The manifest comes last and completes the backup, which replaces the old one.
     pub(crate) fn put(
         &mut self,
@@ -137,7 +137,7 @@ impl Incoming<'_> {
     }
 }
 
-impl Drop for Incoming<'_> {
+impl Drop for IncompleteBackup<'_> {
     fn drop(&mut self) {
         // Already renamed if the backup is complete.
         let _ = fs::remove_file(self.archive.dir.join(INCOMING));
