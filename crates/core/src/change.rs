@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::compaction::{CompactionStatus, Summary};
-pub use crate::history::{LiveSet, Totals};
+use crate::history::{LiveSet, Totals};
 use crate::idempotency::{Fingerprint, KeyRecord};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::options::SessionOptions;

@@ -9,10 +9,11 @@ mod windows;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::change::{Appended, Change, ChangeKind, EndReason, LiveSet, Patched, Totals};
+use crate::change::{Appended, Change, ChangeKind, EndReason, Patched};
 use crate::compaction::{CompactionStatus, Summary};
 use crate::error::CoreError;
 use crate::history::{Arrival, History, TurnRecord};
+use crate::history::{LiveSet, Totals};
 use crate::idempotency::{Fingerprint, IdempotencyKey, KeyRecord, Keys};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::limits::Limits;

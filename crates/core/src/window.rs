@@ -35,7 +35,6 @@ mod tests;
 mod trim;
 mod words;
 
-pub use crate::turn::LABEL;
 pub(crate) use ask::percent;
 pub use ask::{Ask, Codec, Overheads, WindowTurn};
 pub use counts::ScaleId;

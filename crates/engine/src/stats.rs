@@ -4,7 +4,8 @@ mod compaction;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memoird_core::change::{EndReason, Totals};
+use memoird_core::change::EndReason;
+use memoird_core::history::Totals;
 use memoird_core::ids::{HookName, TenantId};
 use memoird_core::window::Window;
 use prometheus_client::metrics::counter::Counter;

@@ -9,7 +9,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, LiveSet, Totals};
+use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet};
+use memoird_core::history::{LiveSet, Totals};
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
 use memoird_core::time::{Steady, Timestamp};
 use memoird_postgres::{PgOptions, PgStore};

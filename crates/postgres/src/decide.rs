@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use memoird_core::change::{
-    Appended, Change, ChangeKind, ChangeSet, EndReason, LiveSet, Rewound, SummaryChange, Totals,
-    UpdatedTurn,
+    Appended, Change, ChangeKind, ChangeSet, EndReason, Rewound, SummaryChange, UpdatedTurn,
 };
 use memoird_core::compaction::{CompactionStatus, Summary};
+use memoird_core::history::{LiveSet, Totals};
 use memoird_core::idempotency::{Fingerprint, KeyRecord};
 use memoird_core::ids::{Generation, HookName, SessionKey, Subject};
 use memoird_core::options::SessionOptions;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use memoird_core::change::LiveSet;
 use memoird_core::compaction::Summary;
+use memoird_core::history::LiveSet;
 use memoird_core::history::REWOUND_BEFORE_MAX;
 use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
 use memoird_core::ids::{Generation, SessionKey, TenantId};

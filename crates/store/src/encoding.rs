@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::change::LiveSet;
+use memoird_core::history::LiveSet;
 use memoird_core::history::TurnRecord;
 use memoird_core::session::SavedTurn;
 use memoird_core::time::Timestamp;

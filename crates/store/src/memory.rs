@@ -7,7 +7,8 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memoird_core::change::{ChangeSet, LiveSet};
+use memoird_core::change::ChangeSet;
+use memoird_core::history::LiveSet;
 use memoird_core::idempotency::{Fingerprint, Keys};
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;

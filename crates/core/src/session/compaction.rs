@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::Session;
 use crate::breaker::BreakerState;
-use crate::change::Totals;
 use crate::compaction::{
     CompactionPolicy, CompactionStatus, Keep, Span, Summary, SummaryBudget, Trigger, before,
     choose, is_apart, is_summarized, is_waiting,
 };
+use crate::history::Totals;
 use crate::history::{TurnRecord, View};
 use crate::ids::Generation;
 use crate::limits::Limits;

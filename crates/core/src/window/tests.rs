@@ -18,7 +18,7 @@ use crate::history::{History, TurnRecord};
 use crate::limits::Limits;
 use crate::mark::Mark;
 use crate::time::Timestamp;
-use crate::turn::{NewTurn, PartKind, Role, Turn};
+use crate::turn::{LABEL, NewTurn, PartKind, Role, Turn};
 
 thread_local! {
     /// The turns by their content, which is just an index here, because core never decodes it.

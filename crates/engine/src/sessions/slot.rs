@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use memoird_core::change::Totals;
+use memoird_core::history::Totals;
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::Steady;

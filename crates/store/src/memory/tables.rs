@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use memoird_core::change::{Change, ChangeKind, EndReason, LiveSet, SummaryChange};
+use memoird_core::change::{Change, ChangeKind, EndReason, SummaryChange};
 use memoird_core::compaction::{CompactionStatus, Summary};
+use memoird_core::history::LiveSet;
 use memoird_core::history::REWOUND_BEFORE_MAX;
 use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
 use memoird_core::ids::{ErasureId, Generation, SessionKey};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use memoird_proto::v1;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use memoird_core::change::LiveSet;
+use memoird_core::history::LiveSet;
 use memoird_core::idempotency::{KeyRecord, Keys};
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
 use memoird_core::session::{SavedSession, SavedTurn};

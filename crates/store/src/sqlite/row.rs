@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Row, params};
 
-use memoird_core::change::{EndReason, LiveSet, Totals};
+use memoird_core::change::EndReason;
+use memoird_core::history::{LiveSet, Totals};
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};

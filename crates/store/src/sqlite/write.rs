@@ -8,9 +8,8 @@ use std::sync::Arc;
 use rusqlite::types::Null;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use memoird_core::change::{
-    Appended, Change, ChangeKind, ChangeSet, LiveSet, Rewound, UpdatedTurn,
-};
+use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, Rewound, UpdatedTurn};
+use memoird_core::history::LiveSet;
 use memoird_core::idempotency::{Fingerprint, KeyRecord};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::Head;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use memoird_core::change::{Change, ChangeSet, LiveSet};
+use memoird_core::change::{Change, ChangeSet};
 use memoird_core::compaction::Summary;
+use memoird_core::history::LiveSet;
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
 use memoird_core::seq_ranges::SeqRanges;

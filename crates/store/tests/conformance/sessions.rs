@@ -1,6 +1,7 @@
 //! A session loads as it was written, and continues as if it had never left memory.
 
-use memoird_core::change::{Change, LiveSet, Totals};
+use memoird_core::change::Change;
+use memoird_core::history::{LiveSet, Totals};
 use memoird_core::ids::{Generation, Subject};
 use memoird_core::session::{AppendCommand, Head};
 use memoird_core::time::Steady;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::breaker::BreakerState::{Closed, HalfOpen, Open};
-use memoird_core::window::{LABEL, OmissionReason};
+use memoird_core::turn::LABEL;
+use memoird_core::window::OmissionReason;
 use memoird_engine::{FaultKind, ModelFault, TenantLimits};
 use tokio::sync::Notify;
 use tokio::time::sleep;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use memoird_core::compaction::transcript::DECISION;
 use memoird_core::compaction::{SummaryTokens, Written, prompt};
 use memoird_core::time::Timestamp;
+use memoird_core::turn::LABEL;
 use memoird_core::turn::{PartKind, Role, Turn};
-use memoird_core::window::{LABEL, Omission};
+use memoird_core::window::Omission;
 use memoird_engine::{FaultKind, ModelFault};
 
 use super::opened;

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use memoird_core::budget::{Budget, BudgetOverride};
 use memoird_core::session::{AppendCommand, ModelUsage};
+use memoird_core::turn::LABEL;
 use memoird_core::turn::Turn;
-use memoird_core::window::{LABEL, Policy, Window};
+use memoird_core::window::{Policy, Window};
 use memoird_engine::{
     ContextModel, ContextOutcome, ContextRequest, EngineConfig, EngineError, MemoryBlock,
     RecallResult, RecalledMemories, SessionPoint, WindowMemories, WindowRecall, WindowRoom,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
-use memoird_core::change::Totals;
 use memoird_core::compaction::{Body, CompactionStatus};
+use memoird_core::history::Totals;
 use memoird_core::ids::{Generation, SessionId};
 use memoird_core::session::Head;
 use memoird_core::time::{Steady, Timestamp};
