@@ -10,6 +10,7 @@ pub mod documents;
 pub(crate) mod exchange;
 pub mod extraction;
 mod fact;
+pub(crate) mod floor;
 pub mod fusion;
 pub mod manifest;
 mod memory;

@@ -11,6 +11,7 @@ use memoird_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::MemoryKind;
+use super::floor::SharedWords;
 
 /// The lowest possible cosine.
 const COSINE_MIN: f64 = -1.0;
@@ -38,6 +39,8 @@ pub struct Candidate<Id> {
     pub words: f64,
     /// Share of the query's term weight that its words cover, from 0 to 1.
     pub coverage: f64,
+    /// Content words shared with the query. `None` if the query's content words are unknown.
+    pub shared: Option<SharedWords>,
     /// Cosine to the query, from -1 to 1.
     ///
     /// `None` without vector search, and for a memory without a vector.
@@ -99,6 +102,8 @@ pub struct ScoreParts {
     pub judged: Option<f64>,
     /// Share of the query's term weight that its words cover, from 0 to 1.
     pub coverage: f64,
+    /// Content words shared with the query, by itself or by the question that it follows.
+    pub shared: Option<SharedWords>,
     /// Relevance to the query from 0 to 1, independent of the other hits.
     ///
     /// The reply to a relevant question inherits part of the question's relevance.
@@ -216,6 +221,7 @@ impl HalfLives {
         let mut parts = fused_scores(&list, &standings);
         for (parts, one) in parts.iter_mut().zip(&list) {
             parts.coverage = one.coverage;
+            parts.shared = one.shared;
             parts.relevance = relevance(one, candidates.unrelated);
         }
         let place = |id: &Id| list.binary_search_by(|one| one.id.cmp(id)).ok();
@@ -238,6 +244,7 @@ impl HalfLives {
             if asks {
                 let inherited = relevance(&list[first], candidates.unrelated) * AFTER_QUESTION;
                 parts[second].relevance = parts[second].relevance.max(inherited);
+                parts[second].shared = list[second].shared.max(list[first].shared);
             }
         }
         for (parts, standing) in parts.iter_mut().zip(&standings) {
@@ -319,7 +326,8 @@ fn relevance<Id>(one: &Candidate<Id>, unrelated: f64) -> f64 {
         return one.coverage;
     };
     let rescaled = (cosine - unrelated) / (1.0 - unrelated);
-    (rescaled + WORDS_BONUS * one.coverage).clamp(0.0, 1.0)
+    let words = one.shared.map_or(one.coverage, SharedWords::evidence);
+    (rescaled + WORDS_BONUS * words).clamp(0.0, 1.0)
 }
 
 /// Computes the fused score of each candidate, from 0 to 1.

@@ -34,6 +34,7 @@ fn candidates(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Candidates<u32> 
         is_near: score(vector, id).is_some(),
         judged: None,
         coverage: 0.0,
+        shared: None,
     };
     Candidates {
         list: ids.into_iter().map(candidate).collect(),
@@ -182,6 +183,7 @@ fn what_was_said_beside_a_good_one_is_better_and_the_most_behind_a_question() {
         is_near: false,
         judged: None,
         coverage: 0.0,
+        shared: None,
     };
     found.list.extend([beside(2), beside(3), beside(5)]);
     // 3 is next to one that is only a neighbor itself, and gains nothing.
@@ -332,6 +334,7 @@ fn any_candidates() -> impl Strategy<Value = Candidates<u32>> {
         is_near: is_near && cosine.is_some(),
         judged: None,
         coverage: 0.0,
+        shared: None,
     };
     let each_once = |list: Vec<Candidate<u32>>| {
         let by_id: BTreeMap<u32, _> = list.into_iter().map(|one| (one.id, one)).collect();

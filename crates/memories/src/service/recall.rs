@@ -22,8 +22,9 @@ use crate::error::MemoryError;
 use crate::lock;
 use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
 use crate::reranker::Reranker;
+use crate::rules::floor::Floor;
 use crate::rules::fusion::{
-    Candidate, Candidates, Fused, HalfLives, Ranked, ScoreParts, Standing, is_question,
+    Candidate, Candidates, Fused, HalfLives, Ranked, Standing, is_question,
 };
 use crate::rules::secrets::{self, SecretPolicy};
 use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind, MemoryLimits};
@@ -46,44 +47,6 @@ const RERANKER_BREAKER: BreakerPolicy = BreakerPolicy {
     failures_max: 3,
     cool_down_ms: 30_000,
 };
-
-/// Default minimum relevance of hits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Floor {
-    Nothing,
-    /// For memories in a window. An unrelated message should recall none.
-    Window,
-}
-
-/// Minimum relevance of memories in a window, for hits with a vector.
-///
-/// Measured with MiniLM and 20 facts: 2 % of unrelated messages recall a memory, and 93 % of the
-/// relevant memories pass.
-const WINDOW_FLOOR: f64 = 0.43;
-/// Minimum relevance of memories in a window, for hits by words alone.
-///
-/// Measured like [`WINDOW_FLOOR`]: 34 % of unrelated messages recall a memory, and 95 % of the
-/// relevant memories pass. A higher floor loses more relevant memories than it saves.
-const WINDOW_FLOOR_BY_WORDS: f64 = 0.25;
-/// Added to the floor for each doubling of the number of memories above `DOUBLINGS_FROM`.
-///
-/// The nearest of many unrelated memories is nearer.
-const WINDOW_FLOOR_PER_DOUBLING: f64 = 0.01;
-const DOUBLINGS_FROM: f64 = 20.0;
-
-impl Floor {
-    /// Minimum relevance of a hit among `searched` memories.
-    fn of(self, parts: &ScoreParts, searched: u64) -> f64 {
-        match (self, parts.cosine) {
-            (Self::Nothing, _) => 0.0,
-            (Self::Window, Some(_)) => {
-                let doublings = (searched as f64 / DOUBLINGS_FROM).max(1.0).log2();
-                WINDOW_FLOOR + WINDOW_FLOOR_PER_DOUBLING * doublings
-            }
-            (Self::Window, None) => WINDOW_FLOOR_BY_WORDS,
-        }
-    }
-}
 
 /// The memories found, with all inputs of their ranking.
 struct Ranking {
@@ -200,10 +163,11 @@ impl Memories {
             _ => false,
         };
         fused.retain(|one| {
-            let least = request
-                .min_relevance
-                .unwrap_or_else(|| floor.of(&one.parts, searched));
-            one.parts.relevance >= least
+            let least = request.min_relevance;
+            least.map_or_else(
+                || floor.admits(&one.parts, searched),
+                |least| one.parts.relevance >= least,
+            )
         });
         let hits = ranking.hits(fused, request.limit);
         if is_recorded {
@@ -395,6 +359,7 @@ impl Memories {
                 observed_at: memory.observed_at,
                 words: scores.words,
                 coverage: scores.coverage,
+                shared: scores.shared,
                 cosine: scores.cosine,
                 is_lexical: lexical.contains(id),
                 is_near: near.contains(id),

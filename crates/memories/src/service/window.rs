@@ -1,8 +1,8 @@
 //! Recalled memories in a window.
 //!
 //! They form a block after the turns, within the budget, and without memories that the window
-//! already contains. The query is the bot's, or the current exchange. Memories below the relevance
-//! floor, or far below the best one, are dropped.
+//! already contains. The query is the bot's, or the current exchange. Memories below the floor of
+//! relevance are dropped.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,22 +18,15 @@ use memoird_formats::tokens::Scale;
 use memoird_store::encoding;
 
 use super::Memories;
-use super::recall::Floor;
 use super::sources::text_of;
 use crate::error::MemoryError;
-use crate::requests::{RecallHit, RecallMode, RecallRequest};
+use crate::requests::{RecallHit, RecallRequest};
 use crate::rules::block::{Block, block};
 use crate::rules::exchange::{self, Said};
+use crate::rules::floor::Floor;
 
 /// Maximum share of a window's budget for memories, in percent.
 const SHARE_PERCENT: u64 = 10;
-/// Minimum score relative to the best hit, in a lexical recall.
-///
-/// In addition to the relevance floor, these minimums drop another 7 to 15 % of the hits, and up to
-/// 1 % of the relevant ones.
-const RELEVANCE_MIN: f64 = 0.35;
-/// Minimum score relative to the best hit, in a recall with an embedder.
-const RELEVANCE_MIN_BY_MEANING: f64 = 0.5;
 /// Maximum turns that are searched for the current exchange.
 const EXCHANGE_TURNS_MAX: usize = 64;
 /// Maximum bytes of these turns.
@@ -117,14 +110,7 @@ impl RecallForWindow {
             .window_tokens
             .min(room.input_budget / 100 * SHARE_PERCENT);
         let now = self.memories.now();
-        let best = outcome.hits.first().map_or(0.0, |best| best.score);
-        let mut hits = outcome.hits;
-        let least = match outcome.mode {
-            RecallMode::Hybrid | RecallMode::Vector => RELEVANCE_MIN_BY_MEANING,
-            RecallMode::Auto | RecallMode::Lexical => RELEVANCE_MIN,
-        };
-        hits.retain(|hit| hit.score >= best * least);
-        let hits: Arc<[RecallHit]> = hits.into();
+        let hits: Arc<[RecallHit]> = outcome.hits.into();
         let whole = block_of(hits.iter(), now, tokens_max, room.scale);
         let mut notes = outcome.notes;
         if whole.taken < hits.len() {

@@ -20,6 +20,7 @@ use super::vectors::{self, Filter, Glance, Wanted};
 use super::{Embedding, RecallLists, Scores};
 use crate::requests::RecallRequest;
 use crate::rules::documents::DocumentFilter;
+use crate::rules::floor::ContentWords;
 use crate::rules::fusion::Ranked;
 use crate::rules::{Memory, MemoryLimits};
 
@@ -92,6 +93,7 @@ impl MemoryReader<'_> {
         self.add_neighbours(&filter, &mut lists, &mut numbers)?;
         // Every memory gets both scores, whichever search found it.
         let scorer = Scorer::new(&query, &statistics);
+        let content_words = ContentWords::of(&request.query, &query);
         let near = lists.vector.iter();
         let mut cosines: HashMap<MemoryId, f64> = near.map(|one| (one.id, one.score)).collect();
         if let Some((model, vector)) = model {
@@ -107,14 +109,11 @@ impl MemoryReader<'_> {
         for (id, memory) in &lists.memories {
             let scores = lists.scores.entry(*id).or_insert_with(|| {
                 let judgement = scorer.judge(&memory.content);
-                Scores {
-                    words: judgement.score,
-                    coverage: judgement.coverage,
-                    cosine: None,
-                    length: judgement.words,
-                }
+                Scores::from(judgement)
             });
             scores.cosine = cosines.get(id).copied();
+            let content_words = content_words.as_ref();
+            scores.shared = content_words.map(|words| words.shared_with(&memory.content, &scorer));
         }
         Ok(lists)
     }
@@ -298,15 +297,9 @@ impl MemoryReader<'_> {
             by_score.then(other_id.cmp(id))
         });
         scored.truncate(request.limit);
-        lists.scores.extend(scored.iter().map(|(judgement, id, _)| {
-            let scores = Scores {
-                words: judgement.score,
-                coverage: judgement.coverage,
-                cosine: None,
-                length: judgement.words,
-            };
-            (*id, scores)
-        }));
+        let scores = scored.iter();
+        let scores = scores.map(|(judgement, id, _)| (*id, Scores::from(*judgement)));
+        lists.scores.extend(scores);
         let found = scored
             .into_iter()
             .map(|(judgement, _, no)| (no, judgement.score));

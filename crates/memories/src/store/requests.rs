@@ -6,8 +6,10 @@ use std::sync::Arc;
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey};
 use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
+use memoird_core::words::ranking::Judgement;
 
 use crate::requests::ForgetOutcome;
+use crate::rules::floor::SharedWords;
 use crate::rules::fusion::Ranked;
 use crate::rules::{Fact, Memory};
 
@@ -35,10 +37,23 @@ pub struct Scores {
     pub words: f64,
     /// Share of the query's term weight that its words cover, from 0 to 1.
     pub coverage: f64,
+    /// Content words shared with the query. `None` if the query's content words are unknown.
+    pub shared: Option<SharedWords>,
     /// Cosine to the query. `None` if the query or the memory has no vector of the model in use.
     pub cosine: Option<f64>,
     /// Number of words.
     pub length: usize,
+}
+
+impl From<Judgement> for Scores {
+    fn from(judgement: Judgement) -> Self {
+        Self {
+            words: judgement.score,
+            coverage: judgement.coverage,
+            length: judgement.words,
+            ..Self::default()
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]

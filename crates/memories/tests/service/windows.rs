@@ -229,7 +229,7 @@ async fn without_a_query_the_exchange_under_way_is_asked_for() {
         append: Some(telling(ANN, text)),
         ..with_memories("")
     };
-    let window = contents_of(&bot, with_append("tell me about chess, the game")).await;
+    let window = contents_of(&bot, with_append("tell me about playing chess")).await;
     assert_eq!(held(&window), ["Ann plays chess"]);
 }
 
