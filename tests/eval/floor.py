@@ -316,7 +316,13 @@ def share(values):
     return f"{100 * sum(values) / len(values) if values else math.nan:.1f}"
 
 
+# For stores of 20 facts: at most this share of unrelated messages gets a memory, and at least this
+# share of the answers is kept. Larger stores miss the first.
+UNRELATED_MAX, RELEVANT_MIN, GOAL_SIZE = 5, 92, 20
+
+
 def row(label, outcomes, hits):
+    """Prints a row, and returns the shares of unrelated messages and of answers kept."""
     unrelated = [outcome for outcome in outcomes if outcome.kind]
     findable = [outcome for outcome in outcomes if not outcome.kind and has_answer(outcome.found)]
     kinds = [share(bool(hits(one)) for one in unrelated if one.kind == kind) for kind in KINDS]
@@ -324,6 +330,7 @@ def row(label, outcomes, hits):
     cells = [share(bool(hits(one)) for one in unrelated), *kinds, len(unrelated),
              share(has_answer(hits(one)) for one in findable), len(findable), f"{lines:.1f}"]
     print(f"{label:26}" + "".join(f"{cell:>11}" for cell in cells), flush=True)
+    return float(cells[0]), float(cells[-3])
 
 
 def print_samples(outcomes, count):
@@ -350,6 +357,7 @@ def arguments():
     add("--embedder", help="`long_term.embedder` of the configuration")
     add("--sizes", type=lambda text: [int(part) for part in text.split(",")], default=[20, 400, 2_000])
     add("--ways", type=lambda text: text.split(","), default=["words", "hybrid"])
+    add("--goals", action="store_true", help="exit with 1 if a store of 20 facts misses a goal")
     add("--samples", type=int, default=0)
     add("--dump", type=path, help="writes each message with its hits as JSON lines")
     return parser.parse_args()
@@ -370,6 +378,7 @@ def main():
         modules = generated(work)
         columns = ("unrelated", *KINDS, "of", "relevant", "of", "memories")
         print(f"{'':26}" + "".join(f"{column:>11}" for column in columns))
+        missed = []
         embedders = {"words": ""}
         if options.embedder:
             embedders["hybrid"] = f"query_wait: 60s, embedder: {options.embedder}, "
@@ -389,7 +398,10 @@ def main():
                 daemon.kill()
                 for half in ("tuning", "blind"):
                     some = [one for one in outcomes if one.message.half == half]
-                    row(f"{way} {size} {half}", some, lambda one: one.shown)
+                    unrelated, relevant = row(f"{way} {size} {half}", some, lambda one: one.shown)
+                    is_met = unrelated <= UNRELATED_MAX and relevant >= RELEVANT_MIN
+                    if size == GOAL_SIZE and not is_met:
+                        missed.append(f"{way} {size} {half}")
                     for label, hits in ALTERNATIVES.items():
                         row(f"  {label}", some, hits)
                     if half == "tuning":
@@ -397,6 +409,8 @@ def main():
                 if options.dump:
                     with open(f"{options.dump}-{way}-{size}", "w") as file:
                         dump(file, outcomes)
+    if options.goals and missed:
+        sys.exit(f"missed: {', '.join(missed)}")
 
 
 if __name__ == "__main__":

@@ -25,19 +25,21 @@ use tracing::{error, info, warn};
 use crate::admin::{Admin, Pages};
 use crate::admission::Admission;
 use crate::admission::schedule::{Schedule, ScheduledExecutor};
-use crate::auth::{AuthLayer, AuthService, Keyring};
+use crate::auth::{AuthLayer, AuthService};
+use crate::call_metrics::CallMetrics;
 use crate::config::{Config, FilesRead, ServerConfig, UnixConfig};
 use crate::connections::serve::{Io, Port, Protocol, http2};
 use crate::connections::socket::{ListenAddress, Listener};
-use crate::connections::{Connection, Connections};
+use crate::connections::{Connection, Connections, Ports};
 use crate::data_files::DataFiles;
 use crate::exit::{CliError, Exit};
 use crate::health::{Health, JournalFollower};
 use crate::heavy::HeavyWork;
 use crate::journal_location::{self, JournalResources, OpenJournal};
+use crate::keyring::Keyring;
 use crate::learnt_charges::LearntCharges;
 use crate::logging::LogControl;
-use crate::metrics::{self, CallMetrics, Sources};
+use crate::metrics::{self, Sources};
 use crate::nonce_secret;
 use crate::process;
 use crate::rates::Rates;
@@ -75,12 +77,6 @@ pub(crate) struct App {
     pub(crate) grpc_addr: ListenAddress,
     pub(crate) admin_addr: ListenAddress,
     endpoints: PathBuf,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Ports {
-    pub(crate) grpc: Arc<Connections>,
-    pub(crate) admin: Arc<Connections>,
 }
 
 #[derive(Clone)]

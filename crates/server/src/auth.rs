@@ -1,10 +1,9 @@
-//! Authentication: maps a key to a tenant and a role. Only digests of keys are stored.
+//! Authentication and admission of calls.
 //!
 //! Every call passes [`AuthLayer`] before its message is read. The layer identifies the caller,
 //! admits or rejects the call, counts it and times it. Without a key, the certificate or Unix user
 //! of the connection counts.
 
-use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,277 +15,21 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use memoird_core::ids::TenantId;
-use memoird_core::sha256::Sha256;
-use memoird_engine::{Engine, Tenant};
-use subtle::ConstantTimeEq;
-use tokio_util::sync::CancellationToken;
+use memoird_engine::Tenant;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tracing::warn;
 
 use crate::admission::body::{CountedRequest, PermitBody};
 use crate::admission::{Admission, CallPermit};
+use crate::call_metrics::{CallMetrics, CallTimer};
 use crate::connections::{Connection, ConnectionsConfig, OpenCall, Peer, WrongKeys};
-use crate::metrics::{CallMetrics, CallTimer};
+use crate::keyring::{AuthError, Keyring};
 use crate::rates::{Rates, RequestMeter};
 use crate::reply_limit;
-use crate::revocation::KeyValidity;
 use crate::routes::Routes;
 use crate::rpc::{Call, Role};
 use crate::wire::status;
-
-/// SHA-256 of a key.
-pub(crate) type KeyDigest = [u8; 32];
-
-#[derive(Clone, Debug)]
-pub(crate) struct Caller {
-    pub(crate) tenant: Arc<Tenant>,
-    pub(crate) role: Role,
-    /// Cancelled when the keys change, so that long calls must authenticate again.
-    ///
-    /// In an `Arc` because every call clones the caller, and cloning the token takes a lock.
-    pub(crate) revoked: Arc<CancellationToken>,
-    /// Whether its key is still valid.
-    pub(crate) key: KeyValidity,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) digest: KeyDigest,
-    pub(crate) tenant: TenantId,
-    pub(crate) role: Role,
-}
-
-/// All credentials that are accepted.
-#[derive(Debug)]
-pub(crate) enum Keyring {
-    /// No keys: every caller is the tenant `default`, and the daemon listens on loopback only.
-    Open(Caller),
-    /// Keys by a prefix of their digest.
-    ///
-    /// A digest does not reveal its key, so a prefix lookup leaks nothing. The full digest is
-    /// compared in constant time.
-    Keys {
-        by_prefix: HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>,
-        /// Callers with a client certificate, by its name.
-        by_name: HashMap<String, Caller>,
-        /// Processes of this machine, by their user id.
-        by_uid: HashMap<u32, Caller>,
-        /// Whether there are several tenants.
-        is_shared: bool,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AuthError {
-    /// No `authorization: Bearer <key>` header.
-    NoKey,
-    /// The key is not configured.
-    WrongKey,
-    /// More than one `authorization` header.
-    SeveralKeys,
-    /// The call has a key, but none is configured.
-    NoKeysHere,
-    /// The client's certificate names no tenant, or several.
-    WrongCertificate,
-}
-
-/// Callers that need no key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeylessCallers {
-    /// Tenants that a certificate may name.
-    pub(crate) by_certificate: Vec<TenantId>,
-    /// Users of this machine, over a Unix socket.
-    pub(crate) by_uid: Vec<(u32, TenantId, Role)>,
-}
-
-/// Computes the digest of a key, as in `sha256` of the configuration.
-pub(crate) fn digest(key: &[u8]) -> KeyDigest {
-    Sha256::digest(key)
-}
-
-/// Whether several tenants may call.
-pub(crate) fn are_several(keys: &[Key], keyless: &KeylessCallers) -> bool {
-    let of_users = keyless.by_uid.iter().map(|(_, tenant, _)| tenant);
-    let of_keys = keys.iter().map(|key| &key.tenant);
-    let tenants = of_keys.chain(&keyless.by_certificate).chain(of_users);
-    tenants.collect::<HashSet<&TenantId>>().len() > 1
-}
-
-impl Keyring {
-    /// Binds the keys to the engine's tenants. `None` if the engine lacks one of them.
-    ///
-    /// Credentials also in `before` keep their validity, so that their calls continue.
-    pub(crate) fn new(
-        keys: &[Key],
-        keyless: &KeylessCallers,
-        engine: &Engine,
-        before: Option<&Self>,
-    ) -> Option<Self> {
-        let revoked = Arc::new(CancellationToken::new());
-        let caller = |tenant, role, key| {
-            let (tenant, revoked) = (engine.tenants.get(tenant)?, Arc::clone(&revoked));
-            Some(Caller {
-                tenant,
-                role,
-                revoked,
-                key,
-            })
-        };
-        if keys.is_empty() && *keyless == KeylessCallers::default() {
-            return Some(Self::Open(caller(
-                &TenantId::default_tenant(),
-                Role::Admin,
-                KeyValidity::default(),
-            )?));
-        }
-        let mut by_prefix: HashMap<[u8; 8], Vec<_>> = HashMap::new();
-        for key in keys {
-            let same = before.and_then(|before| before.of_key(key));
-            let validity = same.map(|same| same.key.clone()).unwrap_or_default();
-            let entry = (key.digest, caller(&key.tenant, key.role, validity)?);
-            let same_prefix = by_prefix.entry(prefix(&key.digest)).or_default();
-            same_prefix.push(entry);
-        }
-        let mut by_name = HashMap::new();
-        for tenant in &keyless.by_certificate {
-            let same = before.and_then(|before| before.of_name(tenant.as_str()));
-            let validity = same.map(|same| same.key.clone()).unwrap_or_default();
-            let caller = caller(tenant, Role::Bot, validity)?;
-            by_name.insert(tenant.as_str().to_owned(), caller);
-        }
-        let mut by_uid = HashMap::new();
-        for (uid, tenant, role) in &keyless.by_uid {
-            let same = before
-                .and_then(|before| before.of_uid(*uid))
-                .filter(|same| same.tenant.id == *tenant && same.role == *role);
-            let validity = same.map(|same| same.key.clone()).unwrap_or_default();
-            by_uid.insert(*uid, caller(tenant, *role, validity)?);
-        }
-        Some(Self::Keys {
-            by_prefix,
-            by_name,
-            by_uid,
-            is_shared: are_several(keys, keyless),
-        })
-    }
-
-    pub(crate) fn is_shared(&self) -> bool {
-        match self {
-            Self::Open(_) => false,
-            Self::Keys { is_shared, .. } => *is_shared,
-        }
-    }
-
-    /// Ends the streams of all callers, and the calls of those that are not in `next`.
-    pub(crate) fn revoke(&self, next: &Self) {
-        for caller in self.callers() {
-            caller.revoked.cancel();
-            let mut others = next.callers();
-            if !others.any(|other| other.key.is_same(&caller.key)) {
-                caller.key.revoke();
-            }
-        }
-    }
-
-    fn callers(&self) -> impl Iterator<Item = &Caller> {
-        let (open, prefixes, names, uids) = match self {
-            Self::Open(caller) => (Some(caller), None, None, None),
-            Self::Keys {
-                by_prefix,
-                by_name,
-                by_uid,
-                ..
-            } => (None, Some(by_prefix), Some(by_name), Some(by_uid)),
-        };
-        let keyed = prefixes
-            .into_iter()
-            .flat_map(HashMap::values)
-            .flatten()
-            .map(|(_, caller)| caller);
-        let named = names.into_iter().flat_map(HashMap::values);
-        let users = uids.into_iter().flat_map(HashMap::values);
-        open.into_iter().chain(keyed).chain(named).chain(users)
-    }
-
-    fn of_name(&self, name: &str) -> Option<&Caller> {
-        match self {
-            Self::Open(_) => None,
-            Self::Keys { by_name, .. } => by_name.get(name),
-        }
-    }
-
-    fn of_uid(&self, uid: u32) -> Option<&Caller> {
-        match self {
-            Self::Open(_) => None,
-            Self::Keys { by_uid, .. } => by_uid.get(&uid),
-        }
-    }
-
-    /// Finds a caller with the same key, tenant and role.
-    fn of_key(&self, key: &Key) -> Option<&Caller> {
-        let Self::Keys { by_prefix, .. } = self else {
-            return None;
-        };
-        let same_prefix = by_prefix.get(&prefix(&key.digest))?;
-        let same = same_prefix.iter().find(|(digest, caller)| {
-            *digest == key.digest && caller.tenant.id == key.tenant && caller.role == key.role
-        });
-        same.map(|(_, caller)| caller)
-    }
-
-    /// Returns the caller by this `authorization` header, or else by the connection.
-    pub(crate) fn caller(
-        &self,
-        authorization: Option<&[u8]>,
-        connection: &Connection,
-    ) -> Result<&Caller, AuthError> {
-        let (by_prefix, by_name, by_uid) = match self {
-            // A client that sends a key expects authentication, and to be its tenant.
-            Self::Open(_) if authorization.is_some() => return Err(AuthError::NoKeysHere),
-            Self::Open(caller) => return Ok(caller),
-            Self::Keys {
-                by_prefix,
-                by_name,
-                by_uid,
-                ..
-            } => (by_prefix, by_name, by_uid),
-        };
-        let Some(authorization) = authorization else {
-            if let Some(names) = connection.certificate() {
-                return one_named(names, by_name).ok_or(AuthError::WrongCertificate);
-            }
-            let caller = connection.peer.uid.and_then(|uid| by_uid.get(&uid));
-            return caller.ok_or(AuthError::NoKey);
-        };
-        let key = bearer(authorization).ok_or(AuthError::NoKey)?;
-        let presented = digest(key);
-        let mut candidates = by_prefix.get(&prefix(&presented)).into_iter().flatten();
-        let found = candidates.find(|(known, _)| known.ct_eq(&presented).into());
-        found.map(|(_, caller)| caller).ok_or(AuthError::WrongKey)
-    }
-}
-
-/// Returns the caller of these names, unless they belong to several tenants.
-fn one_named<'a>(names: &[String], by_name: &'a HashMap<String, Caller>) -> Option<&'a Caller> {
-    let mut callers = names.iter().filter_map(|name| by_name.get(name));
-    let first = callers.next()?;
-    let is_one = callers.all(|other| other.tenant.id == first.tenant.id);
-    is_one.then_some(first)
-}
-
-fn prefix(digest: &KeyDigest) -> [u8; 8] {
-    std::array::from_fn(|index| digest[index])
-}
-
-fn bearer(header: &[u8]) -> Option<&[u8]> {
-    const SCHEME: &[u8] = b"bearer ";
-    let (scheme, key) = header.split_at_checked(SCHEME.len())?;
-    scheme
-        .eq_ignore_ascii_case(SCHEME)
-        .then_some(key.trim_ascii())
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct DeniedCounts {
@@ -578,7 +321,7 @@ impl AuthService {
                     self.connection.finish_if_unauthenticated();
                     return reset_stream();
                 };
-                (status::denied(denied), delay)
+                (denied.into(), delay)
             }
         };
         let answer = status.into_http();
@@ -749,13 +492,5 @@ mod tests {
             assert_eq!(deadline(&HeaderMap::from_iter([(name, wrong)])), None);
         }
         assert_eq!(deadline(&HeaderMap::new()), None);
-    }
-
-    #[test]
-    fn bearer_key_is_parsed() {
-        assert_eq!(bearer(b"Bearer secret"), Some(&b"secret"[..]));
-        assert_eq!(bearer(b"bearer  secret "), Some(&b"secret"[..]));
-        assert_eq!(bearer(b"Basic secret"), None);
-        assert_eq!(bearer(b"secret"), None);
     }
 }

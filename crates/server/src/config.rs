@@ -31,13 +31,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
-use crate::auth::{Key, KeylessCallers};
 use crate::cli::output;
 use crate::connections::ConnectionsConfig;
 use crate::connections::socket::{FileMode, ListenAddress};
 use crate::data_files::DataFiles;
 use crate::exit::{CliError, Exit};
-use crate::journal_location::JournalLocation;
+use crate::keyring::{Key, KeylessCallers};
 use crate::process;
 use crate::rpc::Role;
 use crate::tls::{Tls, TlsConfig, TlsFiles};
@@ -59,6 +58,24 @@ const REQUEST_ROOM_BYTES: usize = 4 << 20;
 
 /// Directory for `long_term.dir: auto`, relative to the data directory.
 const MEMORIES_DIR: &str = crate::data_files::MEMORIES;
+
+/// Where the journal is.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum JournalLocation {
+    /// A file in the data directory.
+    #[default]
+    DataDir,
+    /// A PostgreSQL database.
+    #[cfg(feature = "postgres")]
+    Postgres(Box<memoird_postgres::PgOptions>),
+}
+
+impl JournalLocation {
+    /// Whether the journal is not a file, so that a copy of the files does not contain it.
+    pub(crate) fn is_outside_data_dir(&self) -> bool {
+        !matches!(self, Self::DataDir)
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Config {

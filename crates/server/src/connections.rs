@@ -48,6 +48,12 @@ const BYTES_PER_POLL: usize = 64 << 10;
 /// Bytes that a connection may write per poll, if tenants share the scheduler.
 const SHARED_WRITTEN_BYTES_PER_POLL: usize = 128 << 10;
 
+#[derive(Clone, Debug)]
+pub(crate) struct Ports {
+    pub(crate) grpc: Arc<Connections>,
+    pub(crate) admin: Arc<Connections>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Connections {
     max: usize,

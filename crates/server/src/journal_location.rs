@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::cluster::{ClusterView, MemberView};
-use crate::config::Config;
+use crate::config::{Config, JournalLocation};
 use crate::exit::{CliError, Exit};
 
 /// Page caches may use 1/`FILES_SHARE` of `limits.memory`, in addition to it.
@@ -21,23 +21,6 @@ use crate::exit::{CliError, Exit};
 /// They may use at least `FILES_BYTES_MIN` bytes.
 const FILES_SHARE: u64 = 8;
 const FILES_BYTES_MIN: u64 = 16 << 20;
-
-#[derive(Clone, Debug, Default)]
-pub(crate) enum JournalLocation {
-    /// A file in the data directory.
-    #[default]
-    DataDir,
-    /// A PostgreSQL database.
-    #[cfg(feature = "postgres")]
-    Postgres(Box<memoird_postgres::PgOptions>),
-}
-
-impl JournalLocation {
-    /// Whether the journal is not a file, so that a copy of the files does not contain it.
-    pub(crate) fn is_outside_data_dir(&self) -> bool {
-        !matches!(self, Self::DataDir)
-    }
-}
 
 pub(crate) struct OpenJournal {
     /// `None` with durability `off`.

@@ -1,11 +1,10 @@
 //! The page `/metrics` in the OpenMetrics format.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use http::Response;
 use memoird_core::breaker::BreakerState;
 use memoird_core::ids::TenantId;
 use memoird_core::outbox::DeliveryState;
@@ -16,95 +15,16 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-use tonic::body::Body;
 
-use crate::app::Ports;
 use crate::auth::AuthLayer;
+use crate::call_metrics::CallMetrics;
+use crate::connections::Ports;
 use crate::process;
 use crate::rates::RateLimit;
-use crate::rpc::{Call, RPCS};
 use crate::services::Api;
-
-/// Calls, failures and durations by method.
-#[derive(Clone, Debug)]
-pub(crate) struct CallMetrics {
-    /// By path.
-    methods: Arc<HashMap<&'static str, Arc<Method>>>,
-    /// All other paths.
-    other: Arc<Method>,
-    seconds: Family<MethodLabel, Histogram, fn() -> Histogram>,
-}
-
-#[derive(Debug)]
-struct Method {
-    name: String,
-    failures: AtomicU64,
-    seconds: Histogram,
-}
-
-type MethodLabel = [(&'static str, String); 1];
-
-/// A call in progress, counted on drop.
-///
-/// Without a response it counts as failed, because calls that take too long end so.
-pub(crate) struct CallTimer {
-    method: Arc<Method>,
-    started: std::time::Instant,
-    has_failed: bool,
-}
-
-impl CallMetrics {
-    pub(crate) fn new() -> Self {
-        let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.000_05, 2.0, 16));
-        let seconds = Family::new_with_constructor(buckets);
-        let method = |name: &str| {
-            Arc::new(Method {
-                name: name.to_owned(),
-                failures: AtomicU64::new(0),
-                seconds: Histogram::clone(&seconds.get_or_create(&[("method", name.to_owned())])),
-            })
-        };
-        let methods = RPCS.iter().map(|rpc| (rpc.path, method(rpc.name())));
-        Self {
-            methods: Arc::new(methods.collect()),
-            other: method("other"),
-            seconds,
-        }
-    }
-
-    #[allow(clippy::disallowed_methods)]
-    pub(crate) fn start(&self, call: Call) -> CallTimer {
-        let known = call.rpc().and_then(|rpc| self.methods.get(rpc.path));
-        let method = known.unwrap_or(&self.other);
-        CallTimer {
-            method: Arc::clone(method),
-            started: std::time::Instant::now(),
-            has_failed: true,
-        }
-    }
-}
-
-impl CallTimer {
-    pub(crate) fn stop(mut self, answer: &Response<Body>) {
-        let status = answer.headers().get("grpc-status");
-        self.has_failed = status.is_some_and(|status| status != "0");
-    }
-}
-
-impl Drop for CallTimer {
-    fn drop(&mut self) {
-        let method = &self.method;
-        method.seconds.observe(self.started.elapsed().as_secs_f64());
-        if self.has_failed {
-            method.failures.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
 
 pub(crate) fn registry(sources: Sources) -> Registry {
     let mut registry = Registry::with_prefix("memoird");
@@ -114,7 +34,7 @@ pub(crate) fn registry(sources: Sources) -> Registry {
     let help = "Change sets of a journal transaction";
     registry.register("commit_batch_sets", help, commits.commit_batch.clone());
     let help = "How long a call takes";
-    registry.register("call_seconds", help, sources.calls.seconds.clone());
+    registry.register("call_seconds", help, sources.calls.seconds());
     let help = "Hook deliveries by what became of them";
     registry.register("hook_deliveries", help, commits.hooks.deliveries.clone());
     let help = "How long a hook takes";
@@ -584,11 +504,8 @@ impl Sources {
 
     fn encode_by_name(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let kind = MetricType::Counter;
-        let methods = self.calls.methods.values().chain([&self.calls.other]);
-        let call_failures = methods.map(|method| {
-            let failures = method.failures.load(Ordering::Relaxed);
-            ([("method", method.name.as_str())], failures)
-        });
+        let failures = self.calls.failures();
+        let call_failures = failures.map(|(method, failures)| ([("method", method)], failures));
         let help = "Calls that failed, or were given up by their clients";
         family(encoder, kind, "call_failures", help, call_failures)?;
         let workers = self.api.engine.workers();
@@ -643,33 +560,4 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use prometheus_client::encoding::text;
-
-    use super::*;
-
-    #[test]
-    fn cancelled_call_is_counted_as_failed() {
-        let calls = CallMetrics::new();
-        let path = "/memoird.v1.SessionService/Append";
-        let call = Call::of(path);
-        drop(calls.start(call));
-        let mut answer = Response::new(Body::empty());
-        calls.start(call).stop(&answer);
-        let ok = http::HeaderValue::from_static("0");
-        answer.headers_mut().insert("grpc-status", ok);
-        calls.start(call).stop(&answer);
-        assert_eq!(calls.methods[path].failures.load(Ordering::Relaxed), 1);
-        let mut registry = Registry::default();
-        registry.register("seconds", "", calls.seconds.clone());
-        let mut page = String::new();
-        text::encode(&mut page, &registry).unwrap();
-        assert!(
-            page.contains("seconds_count{method=\"Append\"} 3"),
-            "{page}"
-        );
-    }
 }

@@ -14,12 +14,14 @@ use memoird_memories::Memories;
 use thiserror::Error;
 use tokio::sync::{Mutex, watch};
 use tokio_util::task::TaskTracker;
+use tonic::{Code, Status};
 use tracing::{error, info, warn};
 
-use crate::auth::Keyring;
 use crate::config::{self, Config, FilesRead};
+use crate::keyring::Keyring;
 use crate::logging::LogControl;
 use crate::tls::Tls;
+use crate::wire::status;
 
 /// Interval for polling the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -36,6 +38,16 @@ pub(crate) enum ReloadError {
         /// The problems, as shown to the operator.
         problem: String,
     },
+}
+
+impl From<ReloadError> for Status {
+    fn from(error: ReloadError) -> Self {
+        let reason = match error {
+            ReloadError::NoFile => "CONFIG_NOT_A_FILE",
+            ReloadError::Invalid { .. } => "CONFIG_INVALID",
+        };
+        status::new(Code::FailedPrecondition, reason, error.to_string(), None)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! A client cannot report its own limit in gRPC. A larger reply fails there with an error that names
 //! neither memoird nor a remedy, so the daemon rejects it first.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -11,8 +12,8 @@ use http::{HeaderMap, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use memoird_proto::v1::Budget;
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 
 use crate::rates::announced_bytes;
 use crate::wire::status;
@@ -45,9 +46,7 @@ pub(crate) fn of_call(headers: &HeaderMap) -> Result<u64, Status> {
         return Ok(DEFAULT_BYTES);
     };
     let text = value.to_str().unwrap_or_default();
-    let bytes: u64 = text
-        .parse()
-        .map_err(|_| status::reply_limit_invalid(text))?;
+    let bytes: u64 = text.parse().map_err(|_| not_a_number(text))?;
     Ok(bytes.max(DEFAULT_BYTES))
 }
 
@@ -63,7 +62,7 @@ pub(crate) async fn checked(answer: Response<Body>, bytes_max: u64) -> Response<
         .and_then(Frame::data_ref)
         .map_or(0, |data| announced_bytes(data));
     if bytes > bytes_max {
-        return status::reply_too_large(bytes, bytes_max).into_http();
+        return too_large(bytes, bytes_max).into_http();
     }
     Response::from_parts(parts, Body::new(PeekedBody { first, rest: body }))
 }
@@ -95,4 +94,29 @@ impl HttpBody for PeekedBody {
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
     }
+}
+
+fn too_large(bytes: u64, bytes_max: u64) -> Status {
+    let problem = format!(
+        "the reply has {bytes} bytes, the maximum is {bytes_max}: raise the limit of your gRPC \
+         client (grpc.max_receive_message_length, MaxCallRecvMsgSize, maxInboundMessageSize) and \
+         send it as metadata {METADATA}, or ask for less (a smaller page or budget); turns that the \
+         request appended are stored"
+    );
+    let facts = [("bytes", bytes), ("limit_bytes", bytes_max)]
+        .map(|(name, bytes)| (name.to_owned(), bytes.to_string()));
+    let facts = HashMap::from(facts);
+    status::with_facts(
+        Code::ResourceExhausted,
+        "REPLY_TOO_LARGE",
+        problem,
+        facts,
+        None,
+    )
+}
+
+fn not_a_number(value: &str) -> Status {
+    let problem =
+        format!("metadata {METADATA} is {value:?}: expected a number of bytes, e.g. 67108864");
+    status::invalid("METADATA_INVALID", METADATA, problem)
 }

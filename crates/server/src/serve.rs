@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tracing::info;
 
 use crate::app::App;
-use crate::auth::are_several;
 use crate::config::{Config, FilesRead, ServerConfig};
 use crate::exit::{CliError, Exit};
+use crate::keyring::are_several;
 use crate::notify::Notifier;
 use crate::reload::Reloader;
 use crate::{cli, config, logging, process};

@@ -17,15 +17,15 @@ use memoird_search::Search;
 use tonic::{Request, Response, Status};
 
 use crate::admission::CallPermit;
-use crate::auth::Caller;
 use crate::heavy::HeavyWork;
 use crate::journal_location::Members;
+use crate::keyring::Caller;
 use crate::rates::Rates;
 use crate::reload::Reloader;
 use crate::wire::{PAGE_BYTES_MAX, status};
 
-pub(crate) use maintenance::{Maintenance, MaintenanceError};
-pub(crate) use watch::{EventView, Watchers};
+pub(crate) use maintenance::Maintenance;
+pub(crate) use watch::Watchers;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Api {

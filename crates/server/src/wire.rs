@@ -6,6 +6,7 @@ pub(crate) mod compaction;
 pub(crate) mod context;
 pub(crate) mod document;
 pub(crate) mod erasure;
+pub(crate) mod event;
 pub(crate) mod fields;
 pub(crate) mod from;
 pub(crate) mod history;

@@ -20,9 +20,9 @@ use serde_json::json;
 use super::output;
 use super::progress::Progress;
 use crate::config;
+use crate::config::JournalLocation;
 use crate::data_files::DataFiles;
 use crate::exit::{CliError, Exit};
-use crate::journal_location::JournalLocation;
 
 /// Migrate all data to PostgreSQL or to a data directory, while no daemon is using it
 ///

@@ -7,7 +7,7 @@ use memoird_core::config::Problem;
 use memoird_core::config::{Environment, Problems, SecretRef};
 use serde::{Deserialize, Serialize};
 
-use crate::journal_location::JournalLocation;
+use super::JournalLocation;
 
 /// Settings of `journal` in addition to those of the engine.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

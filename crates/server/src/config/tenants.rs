@@ -10,7 +10,7 @@ use memoird_core::outbox::Subscription;
 use memoird_engine::{EngineConfig, TenantConfig, TenantLimits};
 use serde::{Deserialize, Serialize};
 
-use crate::auth::{Key, KeyDigest, digest};
+use crate::keyring::{Key, KeyDigest, digest};
 use crate::rpc::Role;
 
 /// Minimum length of a key in bytes. Shorter keys are easily guessed.

@@ -184,7 +184,7 @@ fn file_without_keys_must_allow_it_explicitly() {
 fn invalid_keys_are_rejected() {
     use memoird_core::hex;
 
-    use crate::auth::digest;
+    use crate::keyring::digest;
     let hex = |key: &[u8]| hex::encode(&digest(key));
     let keyed = |key: String| format!("tenants: [ {{ id: a, keys: [ {{ {key} }} ] }} ]");
     for weak in [&b""[..], b"x", b"\n", b"\0"] {

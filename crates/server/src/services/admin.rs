@@ -125,16 +125,14 @@ impl AdminService for Api {
         let reloaded = Arc::clone(&self.reloader)
             .reload_in_task("ReloadConfig")
             .await;
-        let ReloadReport { applied, refused } = reloaded.map_err(|error| status::reload(&error))?;
+        let ReloadReport { applied, refused } = reloaded?;
         Ok(Response::new(v1::ReloadConfigResponse { applied, refused }))
     }
 
     async fn verify(&self, request: Request<v1::VerifyRequest>) -> RpcResult<v1::VerifyResponse> {
         operator(request)?;
         let checked = self.maintenance.verify().await;
-        checked
-            .map(Response::new)
-            .map_err(|error| status::maintenance(&error))
+        checked.map(Response::new).map_err(Status::from)
     }
 
     type BackupStream = BackupStream;
@@ -148,6 +146,6 @@ impl AdminService for Api {
         };
         steps
             .map(|steps| Response::new(while_it_applies(steps)))
-            .map_err(|error| status::maintenance(&error))
+            .map_err(Status::from)
     }
 }

@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::TaskTracker;
-use tonic::Status;
+use tonic::{Code, Status};
 use tracing::{info, warn};
 
 use super::backup;
@@ -65,6 +65,25 @@ pub(crate) enum MaintenanceError {
     /// The caller is gone, or the daemon is stopping.
     #[error("the caller is gone, or the daemon is stopping")]
     Stopped,
+}
+
+impl From<MaintenanceError> for Status {
+    fn from(error: MaintenanceError) -> Self {
+        let (code, reason, retry) = match error {
+            MaintenanceError::Running => (Code::Aborted, "MAINTENANCE_RUNNING", status::LATER),
+            MaintenanceError::NoRoom { .. } | MaintenanceError::Store(StoreError::Full) => {
+                (Code::ResourceExhausted, "BACKUP_NO_ROOM", None)
+            }
+            MaintenanceError::Config { .. } => (Code::FailedPrecondition, "CONFIG_INVALID", None),
+            MaintenanceError::JournalInDatabase => (Code::Unimplemented, "BACKUP_ELSEWHERE", None),
+            MaintenanceError::Stopped => return status::stopping(),
+            MaintenanceError::Store(_)
+            | MaintenanceError::Io(_)
+            | MaintenanceError::Checkpoints(_)
+            | MaintenanceError::ThreadFailed => (Code::Unavailable, "MAINTENANCE_FAILED", None),
+        };
+        status::new(code, reason, error.to_string(), retry)
+    }
 }
 
 #[derive(Clone)]
@@ -135,7 +154,7 @@ impl Maintenance {
                 Err(error) => {
                     warn!(%error, "a backup was not sent");
                     // The caller may be gone.
-                    let _ = sender.blocking_send(Err(status::maintenance(&error)));
+                    let _ = sender.blocking_send(Err(error.into()));
                 }
             }
         });

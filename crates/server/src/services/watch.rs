@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
-use memoird_core::time::Timestamp;
 use memoird_engine::{Engine, EventCursor, WatchFrom, WatchScope, Watcher};
 use memoird_proto::v1;
 use tokio::sync::mpsc;
@@ -16,10 +15,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
 
-use crate::auth::Caller;
+use crate::keyring::Caller;
 use crate::process;
 use crate::rpc::Role;
-use crate::wire::{status, to};
+use crate::wire::event::{self, Epoch, EventView};
+use crate::wire::status;
 
 /// Maximum concurrent watchers of a tenant.
 const WATCHERS_MAX: usize = 64;
@@ -44,45 +44,6 @@ pub(crate) struct Watchers {
 
 /// Number of watchers by tenant, without zeros.
 type WatcherCounts = Arc<Mutex<HashMap<TenantId, usize>>>;
-
-/// Offset of event ids in this run of the daemon.
-///
-/// It exceeds all earlier ids, so that a position in another run is never mistaken for one in this
-/// run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Epoch(u64);
-
-/// Maximum average rate of a tenant's events per millisecond since the start.
-///
-/// Keeps ids below 2^53, the largest integer that JavaScript represents exactly.
-const EVENTS_PER_MS: u64 = 1 << 10;
-
-impl Epoch {
-    fn begin(now: Timestamp) -> Self {
-        let ms = u64::try_from(now.as_ms()).unwrap_or_default();
-        Self(ms.saturating_mul(EVENTS_PER_MS))
-    }
-
-    /// The id of an event with this number, counted by the engine from 1.
-    pub(crate) fn id(self, number: u64) -> u64 {
-        self.0.saturating_add(number)
-    }
-
-    /// Converts an event id to a position. Ids of other runs select all events.
-    fn watch_from(self, after_event_id: u64) -> WatchFrom {
-        match after_event_id {
-            0 => WatchFrom::Now,
-            id => WatchFrom::After(id.checked_sub(self.0).unwrap_or(u64::MAX)),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EventView {
-    pub(crate) epoch: Epoch,
-    /// An admin also receives the output of hooks.
-    pub(crate) role: Role,
-}
 
 /// Counts a watcher until it is dropped.
 struct WatcherGuard {
@@ -196,7 +157,7 @@ async fn send_all(
     loop {
         let next = async {
             let seen = watcher.next().await;
-            let event = to::event(seen, watcher.cursor(), view);
+            let event = event::event(seen, watcher.cursor(), view);
             sender.send_timeout(Ok(event), UNREAD_TIME_MAX).await
         };
         let sent = tokio::select! {
@@ -217,20 +178,4 @@ async fn send_all(
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn event_id_of_other_run_selects_all_events() {
-        let before = Epoch::begin(Timestamp::from_ms(1_800_000_000_000));
-        let ours = Epoch::begin(Timestamp::from_ms(1_800_000_000_200));
-        assert!(matches!(ours.watch_from(0), WatchFrom::Now));
-        assert!(matches!(ours.watch_from(ours.id(7)), WatchFrom::After(7)));
-        let from = ours.watch_from(before.id(7));
-        assert!(matches!(from, WatchFrom::After(u64::MAX)));
-        assert!(ours.id(1_000_000) < 1 << 53);
-    }
 }

@@ -9,7 +9,6 @@ use memoird_core::CoreError;
 use memoird_engine::EngineError;
 use memoird_memories::MemoryError;
 use memoird_search::SearchError;
-use memoird_store::StoreError;
 use tonic::Code::{
     Aborted, AlreadyExists, DataLoss, DeadlineExceeded, FailedPrecondition, Internal,
     InvalidArgument, NotFound, OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated,
@@ -20,16 +19,12 @@ use tonic_types::{ErrorDetails, StatusExt};
 use tracing::{error, warn};
 
 use super::fields::{self, FIELD};
-use crate::auth::AuthError;
-use crate::reload::ReloadError;
-use crate::reply_limit;
-use crate::services::MaintenanceError;
 
 const DOMAIN: &str = "memoird";
 /// Retry delay after a short overload.
 const SOON: Option<Duration> = Some(Duration::from_millis(100));
 /// Retry delay after a disk error.
-const LATER: Option<Duration> = Some(Duration::from_secs(1));
+pub(crate) const LATER: Option<Duration> = Some(Duration::from_secs(1));
 
 /// Maximum length of an error message in bytes.
 ///
@@ -250,7 +245,7 @@ pub(crate) fn search(failure: &SearchError) -> Status {
             (Unavailable, "SEARCH_FAILED", LATER)
         }
     };
-    status(code, reason, failure.to_string(), retry)
+    new(code, reason, failure.to_string(), retry)
 }
 
 /// An invalid request, because of the value of this field.
@@ -289,58 +284,30 @@ pub(crate) fn not_in_cluster(what: &str) -> Status {
     let problem = format!(
         "{what} is not available in a cluster (journal.postgres.cluster); see docs/cluster.md"
     );
-    status(Unimplemented, "NOT_IN_CLUSTER", problem, None)
+    new(Unimplemented, "NOT_IN_CLUSTER", problem, None)
 }
 
 /// A call that this version does not implement.
 fn unimplemented(what: &str) -> Status {
     let problem = format!("{what} is not served by this version");
-    status(Unimplemented, "UNIMPLEMENTED", problem, None)
-}
-
-/// A caller that cannot be authenticated.
-pub(crate) fn denied(denied: AuthError) -> Status {
-    match denied {
-        AuthError::NoKey => {
-            let problem = "send your key as metadata, `authorization: Bearer <key>`";
-            status(Unauthenticated, "NO_KEY", problem, None)
-        }
-        AuthError::WrongKey => {
-            let problem = "unknown key; ask your operator for one";
-            status(Unauthenticated, "WRONG_KEY", problem, None)
-        }
-        AuthError::SeveralKeys => {
-            let problem = "more than one `authorization` header; send one key";
-            status(Unauthenticated, "SEVERAL_KEYS", problem, None)
-        }
-        AuthError::NoKeysHere => {
-            let problem = "this daemon has no keys (server.allow_without_keys); send no key, or \
-                configure keys for the tenants";
-            status(Unauthenticated, "NO_KEYS_HERE", problem, None)
-        }
-        AuthError::WrongCertificate => {
-            let problem = "your certificate must name one tenant of this daemon in the field \
-                selected by server.tls.client_tenant";
-            status(Unauthenticated, "WRONG_CERTIFICATE", problem, None)
-        }
-    }
+    new(Unimplemented, "UNIMPLEMENTED", problem, None)
 }
 
 /// A caller without the required role.
 pub(crate) fn role_required() -> Status {
     let problem = "AdminService requires a key with `role: admin`";
-    status(PermissionDenied, "ROLE_REQUIRED", problem, None)
+    new(PermissionDenied, "ROLE_REQUIRED", problem, None)
 }
 
 pub(crate) fn tenant_not_found() -> Status {
     let problem = "no such tenant; ListTenants returns all";
-    status(NotFound, "TENANT_NOT_FOUND", problem, None)
+    new(NotFound, "TENANT_NOT_FOUND", problem, None)
 }
 
 /// More concurrent calls than configured.
 pub(crate) fn too_many_calls() -> Status {
     let problem = "too many concurrent calls; retry";
-    status(ResourceExhausted, "TOO_MANY_CALLS", problem, SOON)
+    new(ResourceExhausted, "TOO_MANY_CALLS", problem, SOON)
 }
 
 pub(crate) fn rate_exceeded(key: &'static str, per_second: u32, wait: Duration) -> Status {
@@ -364,52 +331,25 @@ pub(crate) fn request_too_large(bytes_max: u64, is_large: bool) -> Status {
     };
     let problem =
         format!("the request exceeds the maximum of {bytes_max} bytes for this call{setting}");
-    status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
-}
-
-/// The reply is larger than the client accepts.
-pub(crate) fn reply_too_large(bytes: u64, bytes_max: u64) -> Status {
-    let problem = format!(
-        "the reply has {bytes} bytes, the maximum is {bytes_max}: raise the limit of your gRPC \
-         client (grpc.max_receive_message_length, MaxCallRecvMsgSize, maxInboundMessageSize) and \
-         send it as metadata {}, or ask for less (a smaller page or budget); turns that the request \
-         appended are stored",
-        reply_limit::METADATA
-    );
-    let facts = [("bytes", bytes), ("limit_bytes", bytes_max)]
-        .map(|(name, bytes)| (name.to_owned(), bytes.to_string()));
-    with_facts(
-        ResourceExhausted,
-        "REPLY_TOO_LARGE",
-        problem,
-        HashMap::from(facts),
-        None,
-    )
-}
-
-/// The metadata with the maximum size of replies is not a number.
-pub(crate) fn reply_limit_invalid(value: &str) -> Status {
-    let key = reply_limit::METADATA;
-    let problem = format!("metadata {key} is {value:?}: expected a number of bytes, e.g. 67108864");
-    invalid("METADATA_INVALID", key, problem)
+    new(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
 }
 
 /// A request that did not arrive in time.
 pub(crate) fn request_too_slow() -> Status {
     let problem = "the request did not arrive within server.connections.request_timeout";
-    status(DeadlineExceeded, "REQUEST_TOO_SLOW", problem, None)
+    new(DeadlineExceeded, "REQUEST_TOO_SLOW", problem, None)
 }
 
 /// A call that exceeded the client's deadline.
 pub(crate) fn deadline_exceeded() -> Status {
     let problem = "the call's own deadline has passed";
-    status(DeadlineExceeded, "DEADLINE_EXCEEDED", problem, None)
+    new(DeadlineExceeded, "DEADLINE_EXCEEDED", problem, None)
 }
 
 /// A health check request that is too large.
 pub(crate) fn probe_too_large(bytes_max: usize) -> Status {
     let problem = format!("a health check request may have at most {bytes_max} bytes");
-    status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
+    new(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
 }
 
 /// A call without room for its request or response.
@@ -429,49 +369,22 @@ pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Status {
     )
 }
 
-/// A configuration that was not reloaded.
-pub(crate) fn reload(error: &ReloadError) -> Status {
-    let (code, reason) = match error {
-        ReloadError::NoFile => (FailedPrecondition, "CONFIG_NOT_A_FILE"),
-        ReloadError::Invalid { .. } => (FailedPrecondition, "CONFIG_INVALID"),
-    };
-    status(code, reason, error.to_string(), None)
-}
-
-/// A failed check or backup.
-pub(crate) fn maintenance(error: &MaintenanceError) -> Status {
-    let (code, reason, retry) = match error {
-        MaintenanceError::Running => (Aborted, "MAINTENANCE_RUNNING", LATER),
-        MaintenanceError::NoRoom { .. } | MaintenanceError::Store(StoreError::Full) => {
-            (ResourceExhausted, "BACKUP_NO_ROOM", None)
-        }
-        MaintenanceError::Config { .. } => (FailedPrecondition, "CONFIG_INVALID", None),
-        MaintenanceError::JournalInDatabase => (Unimplemented, "BACKUP_ELSEWHERE", None),
-        MaintenanceError::Stopped => return stopping(),
-        MaintenanceError::Store(_)
-        | MaintenanceError::Io(_)
-        | MaintenanceError::Checkpoints(_)
-        | MaintenanceError::ThreadFailed => (Unavailable, "MAINTENANCE_FAILED", None),
-    };
-    status(code, reason, error.to_string(), retry)
-}
-
 /// More concurrent watchers than allowed.
 pub(crate) fn too_many_watchers() -> Status {
     let problem = "too many watchers of this tenant; end another WatchEvents first";
-    status(ResourceExhausted, "TOO_MANY_WATCHERS", problem, LATER)
+    new(ResourceExhausted, "TOO_MANY_WATCHERS", problem, LATER)
 }
 
 /// A watcher that read nothing.
 pub(crate) fn watcher_too_slow() -> Status {
     let problem = "no event was read for 30 seconds; watch again with after_cursor";
-    status(Aborted, "WATCHER_TOO_SLOW", problem, None)
+    new(Aborted, "WATCHER_TOO_SLOW", problem, None)
 }
 
 /// A watcher after a change of keys.
 pub(crate) fn keys_changed() -> Status {
     let problem = "the keys were changed; watch again with after_cursor";
-    status(Unauthenticated, "KEYS_CHANGED", problem, SOON)
+    new(Unauthenticated, "KEYS_CHANGED", problem, SOON)
 }
 
 pub(crate) fn stopping() -> Status {
@@ -482,12 +395,12 @@ pub(crate) fn stopping() -> Status {
 pub(crate) fn transport(refusal: &Status) -> Status {
     let said = refusal.message().to_owned();
     match refusal.code() {
-        OutOfRange => status(ResourceExhausted, "REQUEST_TOO_LARGE", said, None),
+        OutOfRange => new(ResourceExhausted, "REQUEST_TOO_LARGE", said, None),
         // Errors of memoird have details, so the library could not decode the request.
         Internal => invalid("REQUEST_MALFORMED", fields::malformed(&said), said),
         Unimplemented if said.is_empty() => unimplemented("this method"),
-        Unimplemented => status(Unimplemented, "UNIMPLEMENTED", said, None),
-        code => status(code, "TRANSPORT", said, None),
+        Unimplemented => new(Unimplemented, "UNIMPLEMENTED", said, None),
+        code => new(code, "TRANSPORT", said, None),
     }
 }
 
@@ -495,15 +408,15 @@ pub(crate) fn transport(refusal: &Status) -> Status {
 pub(crate) fn turn_damaged() -> Status {
     error!("a turn cannot be decoded");
     let problem = "a turn is damaged; ask without format for the others";
-    status(DataLoss, "TURN_DAMAGED", problem, None)
+    new(DataLoss, "TURN_DAMAGED", problem, None)
 }
 
 /// A call that passed the auth layer without a caller, which is a bug.
 pub(crate) fn no_caller() -> Status {
-    status(Internal, "NO_CALLER", "the call has no caller", None)
+    new(Internal, "NO_CALLER", "the call has no caller", None)
 }
 
-fn status(
+pub(crate) fn new(
     code: Code,
     reason: &'static str,
     message: impl Into<String>,
@@ -512,7 +425,7 @@ fn status(
     with_facts(code, reason, message.into(), HashMap::new(), retry)
 }
 
-fn with_facts(
+pub(crate) fn with_facts(
     code: Code,
     reason: &'static str,
     message: String,
@@ -557,7 +470,7 @@ mod tests {
     fn error_headers_fit_client_limits() {
         for line in ["tenants[0].keys[0]: there is no \"key\"\n", "äöü "] {
             let problem = line.repeat(1_000);
-            let refusal = reload(&ReloadError::Invalid { problem });
+            let refusal = new(FailedPrecondition, "CONFIG_INVALID", problem, None);
             assert!(refusal.message().starts_with(line) && refusal.message().ends_with(" […]"));
             let answer = refusal.into_http::<Body>();
             // Size as defined for HTTP/2 (RFC 9113, section 6.5.2).

@@ -1,32 +1,29 @@
-//! Builds replies and events from the results of the engine.
+//! Builds replies from the results of the engine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
 use memoird_core::idempotency::KeyRecord;
-use memoird_core::ids::{HookName, TenantId};
+use memoird_core::ids::TenantId;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, CopyOutcome, DeliveryView, EndedSession, Event, EventCursor, EventKind,
-    PatchOutcome, RewindOutcome, SessionListPosition, SessionOrder, SessionView, StatsSnapshot,
-    TenantSnapshot, TurnUpdateOutcome, WatchItem,
+    AppendOutcome, CopyOutcome, DeliveryView, EndedSession, PatchOutcome, RewindOutcome,
+    SessionListPosition, SessionOrder, SessionView, StatsSnapshot, TenantSnapshot,
+    TurnUpdateOutcome,
 };
 use memoird_proto::v1;
 use memoird_store::DeliveryCount;
 use memoird_store::encoding::timestamp_to_proto;
 use memoird_store::verify::FileCheck;
 use prost::Message;
-use serde_json::{Value, json};
 use tonic::Status;
 
 use super::from::session_token;
 use super::{compaction, status, text_or_empty};
 use crate::cluster::{ClusterView, MemberView};
 use crate::process::Usage;
-use crate::rpc::Role;
-use crate::services::EventView;
 
 /// Maximum number of sessions listed in the reply to a sweep.
 const ENDED_NAMED_MAX: usize = 1_000;
@@ -297,166 +294,6 @@ pub(crate) fn cluster(view: ClusterView) -> v1::GetClusterResponse {
     }
 }
 
-/// Converts an event, or a gap in the events, for a watcher.
-pub(crate) fn event(
-    seen: WatchItem,
-    cursor: Option<&EventCursor>,
-    view: EventView,
-) -> v1::WatchEventsResponse {
-    let cursor = cursor.map(EventCursor::to_string).unwrap_or_default();
-    match seen {
-        WatchItem::Missed { tenant, count } => v1::WatchEventsResponse {
-            event: None,
-            missed: count,
-            missed_tenant: tenant.id.to_string(),
-            cursor,
-        },
-        WatchItem::Event { tenant, event } => {
-            let (kind, reason, detail) = event_kind(&event, view.role);
-            let event = v1::Event {
-                event_id: view.epoch.id(event.id),
-                time: Some(timestamp_to_proto(event.at)),
-                kind: kind.to_owned(),
-                tenant: tenant.id.to_string(),
-                session_id: event.session.to_string(),
-                generation: event.generation.to_string(),
-                reason: reason.into(),
-                detail_json: text_or_empty(detail),
-            };
-            v1::WatchEventsResponse {
-                event: Some(event),
-                cursor,
-                ..Default::default()
-            }
-        }
-    }
-}
-
-/// Returns the kind of an event, why the generation ended, and the details for this role.
-pub(super) fn event_kind(
-    event: &Event,
-    role: Role,
-) -> (&'static str, v1::EndReason, Option<Value>) {
-    let none = v1::EndReason::Unspecified;
-    let delivery = |hook: &HookName| format!("{}/{hook}", event.generation);
-    match &event.kind {
-        EventKind::Created => ("created", none, None),
-        EventKind::Appended {
-            first_seq,
-            last_seq,
-            dropped_turns,
-            client_ids,
-        } => {
-            let mut detail = json!({
-                "first_seq": first_seq, "last_seq": last_seq, "dropped_turns": dropped_turns,
-            });
-            if !client_ids.is_empty() {
-                detail["client_ids"] = json!(client_ids);
-            }
-            ("appended", none, Some(detail))
-        }
-        EventKind::Ended(reason) => {
-            let kind = match reason {
-                EndReason::Expired => "expired",
-                EndReason::Evicted => "evicted",
-                EndReason::Ended | EndReason::Reset | EndReason::Shutdown => "ended",
-            };
-            (kind, end_reason(*reason), None)
-        }
-        EventKind::Erased => ("erased", none, None),
-        EventKind::Compacted {
-            number,
-            trigger,
-            by,
-            first_seq,
-            through_seq,
-            tokens_before,
-            tokens_after,
-        } => {
-            let detail = json!({
-                "number": number, "trigger": trigger, "by": by, "first_seq": first_seq,
-                "through_seq": through_seq, "tokens_before": tokens_before,
-                "tokens_after": tokens_after,
-            });
-            ("compacted", none, Some(detail))
-        }
-        EventKind::CompactionFailed {
-            trigger,
-            reason,
-            problem,
-            breaker,
-        } => {
-            let mut detail = json!({ "trigger": trigger, "reason": reason, "breaker": breaker });
-            if compaction::may_know(role, reason) {
-                detail["error"] = json!(problem);
-            }
-            ("compaction_failed", none, Some(detail))
-        }
-        EventKind::Rewound {
-            after_seq,
-            through_seq,
-        } => {
-            let detail = json!({ "after_seq": after_seq, "through_seq": through_seq });
-            ("rewound", none, Some(detail))
-        }
-        EventKind::TurnUpdated { seq } => {
-            let detail = json!({ "seq": seq });
-            ("turn_updated", none, Some(detail))
-        }
-        EventKind::CompactionUndone { number } => {
-            ("compaction_undone", none, Some(json!({ "number": number })))
-        }
-        EventKind::Learned {
-            by,
-            first_seq,
-            through_seq,
-            kept,
-            refused,
-            tokens,
-        } => {
-            let detail = json!({
-                "by": by, "first_seq": first_seq, "through_seq": through_seq, "kept": kept,
-                "refused": refused, "tokens": tokens,
-            });
-            ("learned", none, Some(detail))
-        }
-        EventKind::ExtractionFailed {
-            reason,
-            problem,
-            gave_up,
-        } => {
-            let mut detail = json!({ "reason": reason, "gave_up": gave_up });
-            // Only admins see what a provider answered.
-            if role == Role::Admin {
-                detail["error"] = json!(problem);
-            }
-            ("extraction_failed", none, Some(detail))
-        }
-        EventKind::HookDelivered { hook, tries } => {
-            let detail = json!({
-                "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
-            });
-            ("hook_delivered", none, Some(detail))
-        }
-        EventKind::HookFailed {
-            hook,
-            tries,
-            problem,
-            gave_up,
-        } => {
-            let mut detail = json!({
-                "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
-                "gave_up": gave_up,
-            });
-            // Only admins see what a program printed or a service answered.
-            if role == Role::Admin {
-                detail["error"] = json!(problem);
-            }
-            ("hook_failed", none, Some(detail))
-        }
-    }
-}
-
 fn tenant_stats(tenant: &TenantSnapshot, calls_refused: u64) -> v1::TenantStats {
     v1::TenantStats {
         calls_refused,
@@ -484,7 +321,7 @@ pub(crate) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn end_reason(reason: EndReason) -> v1::EndReason {
+pub(super) fn end_reason(reason: EndReason) -> v1::EndReason {
     match reason {
         EndReason::Expired => v1::EndReason::Expired,
         EndReason::Evicted => v1::EndReason::Evicted,

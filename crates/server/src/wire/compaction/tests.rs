@@ -15,6 +15,7 @@ use tonic_types::StatusExt;
 
 use super::*;
 use crate::rpc::Role;
+use crate::wire::event;
 
 fn view(status: Option<CompactionStatus>, breaker: BreakerState) -> SessionView {
     let head = Head {
@@ -175,7 +176,7 @@ fn detail_of(kind: EventKind) -> Option<Value> {
         generation: Generation::new(1, 1),
         kind,
     };
-    to::event_kind(&event, Role::Bot).2
+    event::event_kind(&event, Role::Bot).2
 }
 
 #[test]
