@@ -22,10 +22,10 @@ pub(crate) struct PublicResolver;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum UrlInvalid {
     /// Not a valid URL.
-    #[error("is none: {0}")]
+    #[error("is not valid: {0}")]
     Malformed(String),
     /// Neither http nor https.
-    #[error("unsupported scheme {0}; use http or https")]
+    #[error("has the unsupported scheme {0}; use http or https")]
     SchemeUnsupported(String),
     /// Credentials in a URL would be logged with it.
     #[error("has a user or a password; configure a key or a header instead")]

@@ -42,17 +42,17 @@ use std::future::Future;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use memoird_store::conversion::ConversionTarget;
-use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::{CliError, Exit};
+use crate::runtime::new_runtime;
 use backup::{BackupArgs, RestoreArgs};
 use cert::CertArgs;
 use checkpoints::CheckpointsCommand;
-use connect::{CLIENT_OPTIONS, ConnectArgs};
+use connect::ClientArgs;
 use daemon::StatsArgs;
 use demo::DemoArgs;
 use document::DocCommand;
@@ -85,16 +85,6 @@ pub(crate) struct Cli {
     client: ClientArgs,
     #[command(subcommand)]
     command: Command,
-}
-
-/// Options of all client commands.
-#[derive(Args)]
-pub(crate) struct ClientArgs {
-    #[command(flatten)]
-    connect: ConnectArgs,
-    /// Print JSON
-    #[arg(long, global = true, help_heading = CLIENT_OPTIONS)]
-    json: bool,
 }
 
 #[derive(Subcommand)]
@@ -257,7 +247,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
 ///
 /// Dropping the client stops its daemons and removes their directories.
 fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
-    let runtime = runtime(false)?;
+    let runtime = new_runtime(false)?;
     let result = runtime.block_on(async {
         tokio::select! {
             result = client => result,
@@ -267,24 +257,6 @@ fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), Cl
     // A thread may be blocked on a line of stdin that is no longer needed.
     runtime.shutdown_background();
     result
-}
-
-/// Tasks a worker polls between checks for I/O, if tenants share the daemon.
-///
-/// Lower than tokio's default of 61, because some tasks run for a millisecond.
-const TASKS_PER_LOOK: u32 = 8;
-
-/// Creates a runtime with one worker per processor.
-///
-/// If tenants share the daemon (`is_shared`), workers check for I/O more often, so that input does
-/// not wait for many tasks of other tenants. For a single tenant, calls are faster without that.
-pub(crate) fn runtime(is_shared: bool) -> Result<Runtime, CliError> {
-    let mut builder = Builder::new_multi_thread();
-    if is_shared {
-        builder.event_interval(TASKS_PER_LOOK);
-    }
-    let runtime = builder.enable_all().build();
-    runtime.map_err(CliError::io("cannot start the runtime"))
 }
 
 /// Waits for Ctrl-C or SIGTERM.

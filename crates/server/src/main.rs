@@ -27,6 +27,7 @@ mod reload;
 mod reply_limit;
 mod routes;
 mod rpc;
+mod runtime;
 mod serve;
 mod services;
 mod tls;

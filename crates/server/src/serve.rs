@@ -14,7 +14,8 @@ use crate::exit::{CliError, Exit};
 use crate::keyring::are_several;
 use crate::notify::Notifier;
 use crate::reload::Reloader;
-use crate::{cli, config, logging, process};
+use crate::runtime::new_runtime;
+use crate::{config, logging, process};
 
 /// How long the shutdown waits for blocking threads.
 const LEFT_WORK_WAIT: Duration = Duration::from_secs(1);
@@ -33,7 +34,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     }
     take_descriptors(&mut loaded);
     let notifier = Notifier::from_environment();
-    let runtime = cli::runtime(are_several(&loaded.keys, &loaded.keyless))?;
+    let runtime = new_runtime(are_several(&loaded.keys, &loaded.keyless))?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         notifier.status("opens the journal");

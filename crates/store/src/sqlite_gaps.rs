@@ -338,6 +338,6 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, _connection) = used_file(dir.path(), "NONE");
         let refused = find_in(&path, 1).expect_err("it cannot be told");
-        assert!(refused.to_string().contains("no map"), "{refused}");
+        assert!(refused.to_string().contains("not listed"), "{refused}");
     }
 }

@@ -236,9 +236,12 @@ async fn redirect_that_loses_body_is_not_followed() {
 fn invalid_configuration_is_rejected() {
     let new = |url: &str| new(&config(url)).map(|_| ());
     for (url, problem) in [
-        ("not a url", "the URL of the webhook is none: "),
-        ("http://", "the URL of the webhook is none: "),
-        ("ftp://a.example", "the URL of the webhook begins with ftp"),
+        ("not a url", "the URL of the webhook is not valid: "),
+        ("http://", "the URL of the webhook is not valid: "),
+        (
+            "ftp://a.example",
+            "the URL of the webhook has the unsupported scheme ftp",
+        ),
         (
             "https://ann:pw@a.example",
             "the URL of the webhook has a user",

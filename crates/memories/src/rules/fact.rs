@@ -207,7 +207,7 @@ fn metadata(json: &str) -> Result<(), MemoryError> {
     match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json) {
         Ok(_) => Ok(()),
         Err(error) => {
-            let problem = format!("is no JSON object: {error}");
+            let problem = format!("is not a JSON object: {error}");
             Err(MemoryError::invalid("metadata_json", problem))
         }
     }

@@ -119,7 +119,7 @@ mod tests {
             "{\"data\":[{\"embedding\":[NaN]}]}",
             "\u{0}",
         ] {
-            assert!(problem(body, 1).contains("no JSON object"), "{body}");
+            assert!(problem(body, 1).contains("not a JSON object"), "{body}");
         }
         for body in ["{}", r#"{"data":1}"#, r#"{"data":[1]}"#] {
             assert!(problem(body, 1).contains("no list named data"), "{body}");

@@ -120,9 +120,12 @@ mod tests {
         let of = |items: &[String]| format!(r#"{{"results":[{}]}}"#, items.join(","));
         let two = |one: &str, other: &str| of(&[item(one, "0.5"), item(other, "0.5")]);
         for (body, word) in [
-            (String::new(), "no JSON"),
-            ("<html>".into(), "no JSON"),
-            (r#"{"results":[{"index":0,"relevance_sc"#.into(), "no JSON"),
+            (String::new(), "not a JSON"),
+            ("<html>".into(), "not a JSON"),
+            (
+                r#"{"results":[{"index":0,"relevance_sc"#.into(),
+                "not a JSON",
+            ),
             ("{}".into(), "no list"),
             ("null".into(), "no list"),
             (r#"{"results":{}}"#.into(), "no list"),
@@ -137,13 +140,22 @@ mod tests {
             (two("0", "null"), "has wrong score indexes"),
             (two("0", "\"1\""), "has wrong score indexes"),
             (two("0", "18446744073709551616"), "has wrong score indexes"),
-            (of(&[item("0", "0.5"), item("1", "null")]), "no number"),
-            (of(&[item("0", "0.5"), item("1", "\"NaN\"")]), "no number"),
-            (of(&[item("0", "0.5"), item("1", "NaN")]), "no JSON"),
-            (of(&[item("0", "0.5"), item("1", "1e999")]), "no number"),
+            (
+                of(&[item("0", "0.5"), item("1", "null")]),
+                "a score that is not a number",
+            ),
+            (
+                of(&[item("0", "0.5"), item("1", "\"NaN\"")]),
+                "a score that is not a number",
+            ),
+            (of(&[item("0", "0.5"), item("1", "NaN")]), "not a JSON"),
+            (
+                of(&[item("0", "0.5"), item("1", "1e999")]),
+                "a score that is not a number",
+            ),
             (
                 of(&[item("0", "0.5"), r#"{"index":1}"#.into()]),
-                "no number",
+                "a score that is not a number",
             ),
             (
                 of(&[item("0", "0.5"), "7".into()]),

@@ -197,10 +197,10 @@ async fn invalid_response_is_a_transient_failure() {
     let twice = data([(0, &one), (1, &one)].into_iter());
     let large = format!("{{\"data\":[],\"x\":\"{}\"}}", "x".repeat(500_000));
     for (body, expected) in [
-        (TEXT, "no JSON object"),
+        (TEXT, "not a JSON object"),
         (
             r#"{"data":[{"index":0,"embedding":[NaN]}]}"#,
-            "no JSON object",
+            "not a JSON object",
         ),
         (&twice, "2 vectors for 1 texts"),
         (&large, "more than 393216 bytes"),

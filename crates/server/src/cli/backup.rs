@@ -12,9 +12,10 @@ use memoird_store::{DirLock, private};
 use serde_json::json;
 
 use self::archive::{Archive, bad, failed, is_empty, sync_dir};
+use super::connect::ClientArgs;
 use super::encrypt::DataKeyArgs;
 use super::progress::Progress;
-use super::{ClientArgs, clock, output, verify};
+use super::{clock, output, verify};
 use crate::blocks::{self, HASH_BYTES};
 use crate::data_files::{CONFIG, DataFiles, JOURNAL, MEMORIES, RESTORING};
 use crate::exit::{CliError, Exit};

@@ -2,7 +2,8 @@
 
 use memoird_proto::v1::{ClusterMember, GetClusterRequest, GetClusterResponse};
 
-use super::{ClientArgs, clock, output};
+use super::connect::ClientArgs;
+use super::{clock, output};
 use crate::exit::CliError;
 
 pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {

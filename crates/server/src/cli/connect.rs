@@ -37,6 +37,16 @@ const KEY_BYTES_MAX: usize = 4 << 10;
 /// Heading in the help for the options of commands that call a daemon.
 pub(crate) const CLIENT_OPTIONS: &str = "Options of commands that call a daemon";
 
+/// Options of all client commands.
+#[derive(Args)]
+pub(crate) struct ClientArgs {
+    #[command(flatten)]
+    pub(super) connect: ConnectArgs,
+    /// Print JSON
+    #[arg(long, global = true, help_heading = CLIENT_OPTIONS)]
+    pub(super) json: bool,
+}
+
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
     /// Address of the daemon: host:port, https://host:port or unix:/path; if omitted, MEMOIRD_ADDR

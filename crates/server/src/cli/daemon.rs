@@ -11,7 +11,8 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{ClientArgs, output};
+use super::connect::ClientArgs;
+use super::output;
 use crate::exit::{CliError, Exit};
 
 /// Service to check. The daemon as a whole (the empty name) reports SERVING even while it drains.

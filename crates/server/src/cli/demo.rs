@@ -22,11 +22,11 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tonic::Streaming;
 
-use super::connect::Target;
+use super::connect::{ClientArgs, Target};
 use super::json::short_name;
 use super::private::Daemon;
 use super::watch::Columns;
-use super::{ClientArgs, clock, daemon, output, private, transcript, watch};
+use super::{clock, daemon, output, private, transcript, watch};
 use crate::exit::{CliError, Exit};
 
 #[derive(Args)]

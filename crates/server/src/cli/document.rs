@@ -14,9 +14,9 @@ use memoird_proto::v1::{
 };
 use serde_json::json;
 
-use super::connect::Target;
+use super::connect::{ClientArgs, Target};
 use super::pages::{PAGE_MAX, PageResult, Pages};
-use super::{ClientArgs, clock, json, memory, output};
+use super::{clock, json, output};
 use crate::exit::{CliError, Exit};
 use import::ImportArgs;
 
@@ -380,7 +380,7 @@ async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), Cli
         }
         let path = path(&namespace);
         output::note(&format!("All documents in {path} and below it would go."));
-        let asked = tokio::task::spawn_blocking(|| memory::is_wanted("Delete them?")).await;
+        let asked = tokio::task::spawn_blocking(|| output::confirm("Delete them?")).await;
         if !asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))? {
             output::note("nothing was deleted");
             return Ok(());

@@ -10,8 +10,8 @@ use memoird_proto::v1::{
 use tokio::time::sleep;
 
 use super::connect::Target;
+use super::output;
 use super::progress::Progress;
-use super::{memory, output};
 use crate::exit::CliError;
 
 /// Interval for polling the erasure job.
@@ -93,7 +93,7 @@ async fn may_go(what: &str, yes: bool) -> Result<bool, CliError> {
     output::note(&format!(
         "This would go for good, and no hook is called for it: {what}"
     ));
-    let asked = tokio::task::spawn_blocking(|| memory::is_wanted("Erase it?")).await;
+    let asked = tokio::task::spawn_blocking(|| output::confirm("Erase it?")).await;
     let is_wanted = asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
     if !is_wanted {
         output::note("nothing was erased");

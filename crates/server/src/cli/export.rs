@@ -10,10 +10,10 @@ use memoird_proto::v1::{
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::connect::Target;
+use super::connect::{ClientArgs, Target};
 use super::pages::{PAGE_MAX, Pages};
 use super::progress::Progress;
-use super::{ClientArgs, json, output};
+use super::{json, output};
 use crate::exit::CliError;
 
 #[derive(Args)]

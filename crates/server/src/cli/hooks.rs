@@ -10,10 +10,10 @@ use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
 use super::choice::{Choices, number, one_of};
-use super::connect::Target;
+use super::connect::{ClientArgs, Target};
 use super::json::short_name;
 use super::pages::{PAGE_MAX, PageResult, Pages};
-use super::{ClientArgs, clock, json, output};
+use super::{clock, json, output};
 use crate::exit::CliError;
 
 /// Concurrent retries. The daemon commits them together.

@@ -19,9 +19,9 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::Sender;
 
-use super::connect::Target;
+use super::connect::{ClientArgs, Target};
 use super::lines::{Line, Lines};
-use super::{ClientArgs, export, json, output};
+use super::{export, json, output};
 use crate::exit::{CliError, Exit};
 
 /// Maximum length of a line in bytes. Turns have up to 20 MiB by default, more in JSON.

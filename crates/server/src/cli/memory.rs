@@ -9,7 +9,7 @@ mod learn;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::io::{BufRead, IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -25,11 +25,11 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::choice::{kind_name, kinds, moment, number, one_of};
-use super::connect::Target;
+use super::connect::{ClientArgs, Target};
 use super::json::short_name;
 use super::pages::{PAGE_MAX, PageResult, Pages};
 use super::progress::Progress;
-use super::{ClientArgs, choice, clock, json, output};
+use super::{choice, clock, json, output};
 use crate::exit::{CliError, Exit};
 use conflicts::ConflictsArgs;
 use dream::DreamArgs;
@@ -688,7 +688,7 @@ async fn forget(target: &Target, args: ForgetArgs, json: bool) -> Result<(), Cli
         }
         output::note("This would go for good:");
         counts_of(&counted).lines().for_each(output::note);
-        let asked = tokio::task::spawn_blocking(|| is_wanted("Forget it?")).await;
+        let asked = tokio::task::spawn_blocking(|| output::confirm("Forget it?")).await;
         if !asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))? {
             output::note("nothing was forgotten");
             return Ok(());
@@ -738,18 +738,6 @@ async fn call_forget(
         dry_run,
     };
     target.done(client.forget(request).await)
-}
-
-/// Asks on the terminal. Blocks until a line is entered.
-pub(super) fn is_wanted(question: &str) -> Result<bool, CliError> {
-    let failed = CliError::io("cannot ask on the terminal");
-    let mut stderr = io::stderr().lock();
-    write!(stderr, "{question} [y/N] ")
-        .and_then(|()| stderr.flush())
-        .map_err(&failed)?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 fn counts_of(counts: &ForgetResponse) -> String {

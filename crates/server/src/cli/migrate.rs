@@ -23,6 +23,7 @@ use crate::config;
 use crate::config::JournalLocation;
 use crate::data_files::DataFiles;
 use crate::exit::{CliError, Exit};
+use crate::runtime::new_runtime;
 
 /// Migrate all data to PostgreSQL or to a data directory, while no daemon is using it
 ///
@@ -59,7 +60,7 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     let place = args.place()?;
     place.check_other(&files, &journal)?;
     // The database connections need the runtime until both sides are closed.
-    let runtime = super::runtime(false)?;
+    let runtime = new_runtime(false)?;
     let mut source = open_source(&files, &journal, &runtime)?;
     let (id, rows) = identify(&mut *source)?;
     let mut target = open_target(&place, &files, &id, &runtime)?;

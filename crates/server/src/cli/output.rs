@@ -1,6 +1,6 @@
 //! Output of commands: tables, JSON, and the formatting of numbers, sizes and untrusted text.
 
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -29,6 +29,18 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
         stdout.write_all(b"\n").map_err(CliError::of_output)?;
     }
     stdout.flush().map_err(CliError::of_output)
+}
+
+/// Asks on the terminal. Blocks until a line is entered.
+pub(crate) fn confirm(question: &str) -> Result<bool, CliError> {
+    let failed = CliError::io("cannot ask on the terminal");
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "{question} [y/N] ")
+        .and_then(|()| stderr.flush())
+        .map_err(&failed)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 /// Waits until stdout has no reader, which a command would otherwise notice only at its next line.

@@ -24,10 +24,10 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use super::choice::{FORMATS, one_of};
-use super::connect::{Sessions, Target};
+use super::connect::{ClientArgs, Sessions, Target};
 use super::lines::Lines;
 use super::progress::Progress;
-use super::{ClientArgs, clock, output};
+use super::{clock, output};
 use crate::exit::{CliError, is_transport};
 
 #[derive(Args)]
@@ -567,7 +567,7 @@ mod tests {
             ("{\"id\":7,\"messages\":[]}", "f, line 1: invalid type: "),
             (
                 "{\"id\":\"a\",\"messages\":[]}\n{\"id\":\"a\",\"messages\":[]}",
-                "f, line 2: the id",
+                "f, line 2: duplicate id",
             ),
         ];
         for (text, expected) in cases {

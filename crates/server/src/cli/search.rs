@@ -8,9 +8,10 @@ use serde_json::json;
 use super::choice::moment;
 use super::choice::{Choices, one_of};
 use super::connect;
+use super::connect::ClientArgs;
 use super::json::short_name;
 use super::pages::Pages;
-use super::{ClientArgs, clock, json, output, transcript};
+use super::{clock, json, output, transcript};
 use crate::exit::CliError;
 
 const ROLES: Choices<Role> = &[

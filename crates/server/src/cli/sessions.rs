@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::compaction::CompactArgs;
-use super::connect::Target;
+use super::connect::{ClientArgs, Target};
 use super::erase::{EraseArgs, EraseSubjectArgs};
 use super::pages::{PAGE_MAX, Pages};
-use super::{ClientArgs, choice, clock, compaction, erase, json, output, redact, transcript};
+use super::{choice, clock, compaction, erase, json, output, redact, transcript};
 use crate::exit::CliError;
 
 #[derive(Subcommand)]

@@ -8,8 +8,9 @@ use clap::Args;
 use memoird_proto::v1::{VerifiedFile, VerifyRequest, VerifyResponse};
 use memoird_store::DataKey;
 
+use super::connect::ClientArgs;
 use super::encrypt::DataKeyArgs;
-use super::{ClientArgs, output};
+use super::output;
 use crate::data_files::DataFiles;
 use crate::exit::{CliError, Exit};
 use crate::wire::to;

@@ -10,9 +10,9 @@ use tokio::time::sleep;
 use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt;
 
-use super::connect::Target;
+use super::connect::{ClientArgs, Target};
 use super::json::short_name;
-use super::{ClientArgs, clock, json, output};
+use super::{clock, json, output};
 use crate::exit::{CliError, is_transport};
 
 /// Minimum and maximum wait before reconnecting.

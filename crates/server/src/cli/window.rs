@@ -14,7 +14,8 @@ use memoird_proto::v1::{
 };
 
 use super::choice::{FORMATS, number, one_of};
-use super::{ClientArgs, output};
+use super::connect::ClientArgs;
+use super::output;
 use crate::exit::{CliError, Exit};
 
 #[derive(Args)]

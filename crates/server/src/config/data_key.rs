@@ -127,7 +127,7 @@ mod tests {
         let failed = printed("echo abc; exit 3").unwrap_err();
         assert!(failed.contains("exit status: 3"), "{failed}");
         let missing = output_of(&["/nonexistent/program".to_owned()]).unwrap_err();
-        assert!(missing.contains("does not start"), "{missing}");
+        assert!(missing.contains("could not be started"), "{missing}");
         let endless = printed("yes");
         assert!(endless.is_err(), "more than a key is none");
     }

@@ -151,7 +151,10 @@ mod tests {
                 "url: is not a PostgreSQL URL",
             ),
             ("{ url: 'postgres://hunter2' }", "url: names no database"),
-            ("{ url: 'postgres://a:hunter2@b/c' }", "url: has a password"),
+            (
+                "{ url: 'postgres://a:hunter2@b/c' }",
+                "url: contains a password",
+            ),
             (
                 "{ url: { env: HUNTER2_NONE } }",
                 "journal.postgres.url: the environment has no",

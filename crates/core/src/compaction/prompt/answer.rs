@@ -33,7 +33,7 @@ pub fn parse_answer(answer: &str) -> Result<Written, Rejection> {
         return Err(if is_refusal(answer) {
             Rejection::Refusal
         } else {
-            wrong("the answer is no JSON object".to_owned())
+            wrong("the answer is not a JSON object".to_owned())
         });
     };
     let mut values = serde_json::Deserializer::from_str(&answer[start..]).into_iter::<Value>();
@@ -42,14 +42,14 @@ pub fn parse_answer(answer: &str) -> Result<Written, Rejection> {
         Some(Err(error)) if error.is_eof() => return Err(Rejection::CutOff),
         _ if is_refusal(answer) => return Err(Rejection::Refusal),
         Some(Err(error)) => return Err(wrong(format!("the answer is not JSON: {error}"))),
-        None => return Err(wrong("the answer is no JSON object".to_owned())),
+        None => return Err(wrong("the answer is not a JSON object".to_owned())),
     };
     let rest = &answer[start + values.byte_offset()..];
     if rest.contains('{') {
         return Err(wrong("the answer has more than one JSON object".to_owned()));
     }
     let Value::Object(fields) = value else {
-        return Err(wrong("the answer is no JSON object".to_owned()));
+        return Err(wrong("the answer is not a JSON object".to_owned()));
     };
     written(&fields)
 }

@@ -142,10 +142,10 @@ async fn invalid_response_is_transient_and_not_retried() {
     for wire in MODELS {
         let whole = wire.saying(TEXT);
         for (body, expected) in [
-            (TEXT, "no JSON object"),
-            ("", "no JSON object"),
-            (&whole[..whole.len() / 2], "no JSON object"),
-            ("[]", "no JSON object"),
+            (TEXT, "not a JSON object"),
+            ("", "not a JSON object"),
+            (&whole[..whole.len() / 2], "not a JSON object"),
+            ("[]", "not a JSON object"),
             ("{}", "the response has no "),
             (r#"{"content":"a","choices":[{}]}"#, "the response has no "),
             (CHATTY, "the response is an error"),
