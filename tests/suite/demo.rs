@@ -34,7 +34,7 @@ async fn demo_output_shows_every_feature() {
     assert!(rest.contains("evicted         slack:C024\n"), "{text}");
     let (_, rest) = rest.split_once("\n4  ").expect("an expiry");
     assert!(rest.contains("expired         web:guest-7\n"), "{text}");
-    assert!(rest.contains("It had been idle for "), "{text}");
+    assert!(rest.contains("It was idle for "), "{text}");
     let (_, rest) = rest.split_once("\n5  ").expect("checkpoints");
     for word in [
         " Checkpoint slack:C024: evicted after 4 turns\n",

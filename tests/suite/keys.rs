@@ -190,7 +190,7 @@ async fn without_keys_only_loopback_is_allowed() {
     for open in ["0.0.0.0:0", "'[::]:0'"] {
         let refused = Daemon::refused(&Setup::default().listen(open)).await;
         assert_eq!(refused.code, Some(64), "{refused:?}");
-        for word in ["server.listen", "no keys", "tenants", "127.0.0.1"] {
+        for word in ["server.listen", "no keys", "configure keys", "127.0.0.1"] {
             assert!(
                 refused.stderr.contains(word),
                 "{word} in {}",

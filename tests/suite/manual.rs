@@ -198,5 +198,8 @@ async fn health_command_fails_when_server_is_not_serving() {
         (Some(69), "NOT_SERVING\n"),
         "{outcome:?}"
     );
-    assert!(outcome.stderr.contains("takes no calls"), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("does not accept calls"),
+        "{outcome:?}"
+    );
 }

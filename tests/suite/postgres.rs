@@ -303,7 +303,7 @@ async fn invalid_postgres_settings_are_refused_at_start() {
         (
             &with_password,
             "",
-            &["journal.postgres.url", "has a password"],
+            &["journal.postgres.url", "contains a password"],
         ),
         (
             &words,

@@ -230,7 +230,7 @@ pub enum CoreError {
         /// Share of the current turn and the other turns of its unit.
         turn: u64,
     },
-    #[error("model {model:?} is not known; known are {}", known.join(", "))]
+    #[error("model {model:?} is of no known family; add it to context.models, or use one of {}", known.join(", "))]
     UnknownModel {
         /// First 256 bytes of the requested name.
         model: String,

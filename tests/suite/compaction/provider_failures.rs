@@ -149,7 +149,7 @@ async fn truncated_summary_opens_breaker_and_recovers() {
 
 #[tokio::test]
 async fn truncated_response_opens_breaker_and_recovers() {
-    let expected = failed("provider_failed", "no JSON object");
+    let expected = failed("provider_failed", "not a JSON object");
     check_failures_then_recovery(Wire::OpenAi, SummaryReply::HalfAnswer, expected).await;
 }
 

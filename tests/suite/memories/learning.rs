@@ -245,7 +245,7 @@ async fn learn_without_extractor_fails_and_invalid_config_is_refused() {
     let both =
         "long_term: { extraction: { openai: { model: m }, webhook: { url: 'http://a.example' } } }";
     for (section, other, word) in [
-        (both, "", "long_term.extraction: names several"),
+        (both, "", "long_term.extraction: has several"),
         ("long_term: { extraction: { after: soon } }", "", "idle 5m"),
         (
             "long_term: { extraction: { tokens_per_day: 0 } }",
@@ -255,7 +255,7 @@ async fn learn_without_extractor_fails_and_invalid_config_is_refused() {
         (
             "long_term: { extraction: { openai: { model: m } } }",
             "journal: { durability: 'off' }",
-            "long_term.extraction: follows the journal",
+            "long_term.extraction: requires a journal",
         ),
     ] {
         let refused = Daemon::refused(&Setup::default().section(section).section(other)).await;

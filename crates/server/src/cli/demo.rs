@@ -79,7 +79,7 @@ struct Demo<'a> {
 async fn run_demo(args: &DemoArgs) -> Result<(), CliError> {
     let printer = Printer::new(args.fast);
     let version = env!("CARGO_PKG_VERSION");
-    printer.title(&format!("memoird {version}, on a daemon of its own"))?;
+    printer.title(&format!("memoird {version}, on a private daemon"))?;
     printer.heading("1  A daemon starts")?;
     let mut temp_dir = private::temp_dir("memoird-demo-", &std::env::temp_dir())?;
     temp_dir.disable_cleanup(args.keep);
@@ -88,12 +88,12 @@ async fn run_demo(args: &DemoArgs) -> Result<(), CliError> {
     let mut daemon = in_time("the start of the daemon", Daemon::start(temp_dir)).await?;
     let took = clock::since(started);
     let target = daemon.target()?;
-    let serves = format!("{} serves after {} ms", target.addr(), took.as_millis());
-    printer.say(&format!("{serves}, in the folder"))?;
+    let ready = format!("{} is ready after {} ms", target.addr(), took.as_millis());
+    printer.say(&format!("{ready}. Its data is in"))?;
     printer.show(&daemon.dir().display().to_string())?;
     printer.say(&format!(
-        "A chat keeps {HISTORY_TURNS} turns beside its first one, {SESSIONS} chats may live, and \
-         a hook\ncommits to git what ends."
+        "A chat keeps its first turn and {HISTORY_TURNS} more. At most {SESSIONS} chats are live. A \
+         hook\ncommits each chat that ends to git."
     ))?;
     printer.pause(2.0).await;
     let dir = daemon.dir().to_owned();
@@ -119,9 +119,9 @@ impl Demo<'_> {
     /// Shows how a history drops its oldest turns.
     async fn slide(&mut self) -> Result<(), CliError> {
         let (printer, bot) = (self.printer, &self.bot);
-        printer.heading("2  A chat with tool calls: its history slides, first in, first out")?;
-        printer.say("[1] is its first user turn, which stays; 2─3 is a call with its result.")?;
-        printer.show(&format!("{:<20}{:<20}{}", "appended", "history", "left"))?;
+        printer.heading("2  A chat with tool calls: its history drops the oldest turns first")?;
+        printer.say("[1], the first user turn, is never dropped; 2─3 is a call and its result.")?;
+        printer.show(&format!("{:<20}{:<20}{}", "appended", "history", "dropped"))?;
         let mut before = Vec::new();
         for said in self.chats.trip.clone() {
             let reply = bot.say(TRIP, said).await?;
@@ -133,7 +133,7 @@ impl Demo<'_> {
             printer.pause(0.4).await;
             before = after;
         }
-        printer.say("What the next call of the model gets:")?;
+        printer.say("The window for the next model call:")?;
         // Hide the times: all turns are new.
         before.iter_mut().for_each(|turn| turn.timestamp = None);
         printer.show(&transcript::table(&before))?;
@@ -144,7 +144,7 @@ impl Demo<'_> {
     /// Shows how a fourth session evicts the longest idle one.
     async fn evict(&mut self) -> Result<(), CliError> {
         let (printer, bot, feed) = (self.printer, &self.bot, &mut self.feed);
-        printer.heading("3  One chat too many: the longest idle one is evicted")?;
+        printer.heading("3  A chat too many: the longest idle one is evicted")?;
         bot.say(DEPLOY, self.chats.deploy.clone()).await?;
         bot.say(SHOP, self.chats.shipping.clone()).await?;
         let reply = bot.say(TRIP, self.chats.thanks.clone()).await?;
@@ -152,7 +152,7 @@ impl Demo<'_> {
         feed.catch_up(&generation, reply.last_seq).await?;
         let live = names(&bot.sessions().await?);
         printer.say(&format!("live, most recently used first: {live}"))?;
-        printer.say(&format!("{NEWCOMER} says its first words:"))?;
+        printer.say(&format!("{NEWCOMER} sends its first message:"))?;
         printer.pause(1.0).await;
         let reply = bot.say(NEWCOMER, self.chats.greeting.clone()).await?;
         let generation = reply.session.unwrap_or_default().generation;
@@ -169,9 +169,9 @@ impl Demo<'_> {
     /// Shows how an idle session expires while active ones do not.
     async fn expire(&mut self) -> Result<(), CliError> {
         let (printer, bot, feed) = (self.printer, &self.bot, &mut self.feed);
-        printer.heading("4  A silent chat expires")?;
+        printer.heading("4  An idle chat expires")?;
         printer.say(&format!(
-            "The configuration is given `session_ttl: {SHORT_TTL}`, and read again:"
+            "`session_ttl: {SHORT_TTL}` is configured, and the file reloaded:"
         ))?;
         for session in [TRIP, NEWCOMER, SHOP] {
             bot.say(session, user("One moment, please.")).await?;
@@ -182,9 +182,7 @@ impl Demo<'_> {
             .into_iter()
             .find(|info| info.session_id == SHOP)
             .unwrap_or_default();
-        printer.say(&format!(
-            "{SHOP} says nothing more, the two others go on talking:"
-        ))?;
+        printer.say(&format!("{SHOP} stays silent, while the other two go on:"))?;
         let is_it = |it: &Event| it.kind == "expired" && it.generation == silent.generation;
         let waiting = async {
             loop {
@@ -201,7 +199,7 @@ impl Demo<'_> {
         let idle = clock::seconds_between(silent.last_access.as_ref(), expired.time.as_ref())
             .unwrap_or(f64::NAN);
         printer.say(&format!(
-            "It had been idle for {idle:.1} s. Now `session_ttl: {LONG_TTL}` again:"
+            "It was idle for {idle:.1} s. `session_ttl: {LONG_TTL}` is restored:"
         ))?;
         // Restore the TTL at once: the others must not expire while the user reads.
         reload(bot, printer, self.dir, LONG_TTL).await?;
@@ -214,7 +212,7 @@ impl Demo<'_> {
     /// Shows the checkpoints that the hook wrote.
     async fn commit(&mut self) -> Result<(), CliError> {
         let (printer, bot, feed) = (self.printer, &self.bot, &mut self.feed);
-        printer.heading("5  What ended is in git")?;
+        printer.heading("5  Ended chats are in git")?;
         printer.say(&format!("The bot ends {TRIP}:"))?;
         bot.say(TRIP, user("That is all, bye.")).await?;
         let ended = bot.end(TRIP).await?;
