@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::cluster::{ClusterView, MemberView};
-use crate::config::{Config, JournalLocation};
+use crate::config::Config;
+#[cfg(feature = "postgres")]
+use crate::config::JournalLocation;
 use crate::exit::{CliError, Exit};
 
 /// Page caches may use 1/`FILES_SHARE` of `limits.memory`, in addition to it.
