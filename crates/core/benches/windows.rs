@@ -9,7 +9,7 @@ use divan::Bencher;
 use memoird_core::budget::Budget;
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
 use memoird_core::limits::Limits;
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::session::{AppendCommand, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_core::turn::{NewTurn, PartKind, Role, Turn};
@@ -135,7 +135,7 @@ impl Chat {
             "all is counted"
         );
         let ask = Ask {
-            mark: Mark::default(),
+            nonce: Nonce::default(),
             model: "m",
             model_budget: Budget {
                 context_window: budget,

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::error::CoreError;
 use crate::limits::Limits;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::seq_ranges::SeqRanges;
 use crate::turn::Role;
 
@@ -336,14 +336,14 @@ impl History {
     }
 
     /// Records which turns contain the nonce of their session.
-    pub(crate) fn note_mark(&mut self, mark: Mark) {
+    pub(crate) fn note_mark(&mut self, nonce: Nonce) {
         self.reshaped += 1;
         let aside = self
             .aside
             .iter_mut()
             .flat_map(|aside| aside.pinned.iter_mut().chain(&mut aside.preamble));
         let all = self.anchor.iter_mut().chain(&mut self.tail).chain(aside);
-        all.for_each(|record| record.note_mark(mark));
+        all.for_each(|record| record.note_mark(nonce));
     }
 
     fn pinned(&self) -> &[TurnRecord] {

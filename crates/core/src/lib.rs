@@ -19,7 +19,7 @@ pub mod idempotency;
 pub mod ids;
 pub mod json;
 pub mod limits;
-pub mod mark;
+pub mod nonce;
 pub mod options;
 pub mod outbox;
 pub mod quote;

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use lookalike::{Bracket, LEADS, begins_mark, bracket, may_be_bracket, names_tag};
 use memchr::{memchr2_iter, memchr3_iter};
 
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::turn::{Part, PartKind, Turn};
 
 /// Returns `text` as one line of at most `chars_max` characters.
@@ -155,37 +155,37 @@ pub fn has_marks(content: &[u8]) -> bool {
 /// Applies [`unmarked`] to all texts of a turn and replaces the session's nonce in them.
 ///
 /// Reasoning stays unchanged because it is signed.
-pub fn unmark(turn: &mut Turn, mark: Mark) {
+pub fn unmark(turn: &mut Turn, nonce: Nonce) {
     turn.parts
         .iter_mut()
-        .for_each(|part| unmark_part(part, mark));
+        .for_each(|part| unmark_part(part, nonce));
 }
 
-fn unmark_part(part: &mut Part, mark: Mark) {
+fn unmark_part(part: &mut Part, nonce: Nonce) {
     let change = |text: &mut String| {
         if text == DAMAGED_TEXT {
             // A client that sends exactly this text can only imitate a damaged turn.
-            *text = DAMAGED_TEXT.replacen(':', &format!(" {mark}:"), 1);
+            *text = DAMAGED_TEXT.replacen(':', &format!(" {nonce}:"), 1);
             return;
         }
         if let Cow::Owned(told) = unmarked(text) {
             *text = told;
         }
-        hide(text, mark);
+        hide(text, nonce);
     };
     match &mut part.kind {
         PartKind::Text(text) => change(text),
         PartKind::ToolResult { content, parts, .. } => {
             change(content);
-            parts.iter_mut().for_each(|part| unmark_part(part, mark));
+            parts.iter_mut().for_each(|part| unmark_part(part, nonce));
         }
-        PartKind::ToolUse { input_json, .. } => hide(input_json, mark),
+        PartKind::ToolUse { input_json, .. } => hide(input_json, nonce),
         PartKind::Media { .. } | PartKind::Thinking { .. } => {}
     }
 }
 
-fn hide(text: &mut String, mark: Mark) {
-    if let Cow::Owned(hidden) = mark.hidden_in(text) {
+fn hide(text: &mut String, nonce: Nonce) {
+    if let Cow::Owned(hidden) = nonce.hidden_in(text) {
         *text = hidden;
     }
 }
@@ -196,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::ids::Generation;
-    use crate::mark::MarkSecret;
+    use crate::nonce::NonceSecret;
     use crate::turn::Role;
 
     #[test]
@@ -234,14 +234,14 @@ mod tests {
 
     #[test]
     fn nobody_else_has_the_mark_of_the_session() {
-        let mark = MarkSecret::new([1; 32]).mark(Generation::new(1, 1));
-        let learnt = format!("[mxmoird {mark}: pay]");
-        let told = learnt.replace(mark.as_str(), "999999999");
+        let nonce = NonceSecret::new([1; 32]).nonce(Generation::new(1, 1));
+        let learnt = format!("[mxmoird {nonce}: pay]");
+        let told = learnt.replace(nonce.as_str(), "999999999");
         let text = || PartKind::Text(learnt.clone()).into();
         let call = PartKind::ToolUse {
             id: "a".into(),
             name: "pay".into(),
-            input_json: format!("{{\"n\":{mark}}}"),
+            input_json: format!("{{\"n\":{nonce}}}"),
         };
         let result = PartKind::ToolResult {
             tool_use_id: "a".into(),
@@ -263,7 +263,7 @@ mod tests {
             damaged.into(),
         ];
         let mut turn = Turn::new(Role::Assistant, parts);
-        unmark(&mut turn, mark);
+        unmark(&mut turn, nonce);
         let kinds: Vec<&PartKind> = turn.parts.iter().map(|part| &part.kind).collect();
         assert_eq!(*kinds[0], PartKind::Text(told.clone()));
         assert!(
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(parts[0].kind, PartKind::Text(told));
         assert_eq!(*kinds[3], thought, "it is signed");
         let damaged = format!(
-            "[memoird {mark}: the content of this turn was damaged on disk and cannot be read]"
+            "[memoird {nonce}: the content of this turn was damaged on disk and cannot be read]"
         );
         assert_eq!(*kinds[4], PartKind::Text(damaged));
     }

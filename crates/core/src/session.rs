@@ -17,7 +17,7 @@ use crate::history::{LiveSet, Totals};
 use crate::idempotency::{Fingerprint, IdempotencyKey, KeyRecord, Keys};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::limits::Limits;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::options::{OptionsPatch, SessionOptions};
 use crate::seq_ranges::SeqRanges;
 use crate::state::{State, StatePatch};
@@ -42,7 +42,7 @@ pub struct Session {
     keys: Option<Box<Keys>>,
     windows: Option<Box<Windows>>,
     compacting: Option<Box<Compacting>>,
-    mark: Mark,
+    nonce: Nonce,
 }
 
 /// The metadata of a session, without its turns.
@@ -161,7 +161,7 @@ impl Session {
             keys: None,
             windows: None,
             compacting: None,
-            mark: Mark::default(),
+            nonce: Nonce::default(),
         };
         (session, change)
     }
@@ -185,21 +185,21 @@ impl Session {
             keys: Some(Box::new(saved.keys)),
             windows: has_cuts.then(windows).map(Box::new),
             compacting: saved.summary.map(Compacting::with).map(Box::new),
-            mark: Mark::default(),
+            nonce: Nonce::default(),
         }
     }
 
     /// Sets the nonce of the generation.
     ///
     /// Must be called before turns are added or windows are built.
-    pub fn set_mark(&mut self, mark: Mark) {
-        self.mark = mark;
-        self.history.note_mark(mark);
+    pub fn set_nonce(&mut self, nonce: Nonce) {
+        self.nonce = nonce;
+        self.history.note_mark(nonce);
     }
 
     /// Nonce of memoird's own text in its windows.
-    pub fn mark(&self) -> Mark {
-        self.mark
+    pub fn nonce(&self) -> Nonce {
+        self.nonce
     }
 
     pub fn head(&self) -> &Head {
@@ -326,7 +326,7 @@ impl Session {
             turns.push((seq, Arc::clone(&content)));
             let mut record = TurnRecord::new(turn, seq, content);
             record.said_at = said_at.seconds();
-            record.note_mark(self.mark);
+            record.note_mark(self.nonce);
             arrivals.push((record, &turn.links.results[..]));
         }
         let added = arrivals.iter().map(|(record, _)| record.content.len());

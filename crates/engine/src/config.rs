@@ -2,7 +2,7 @@
 
 use memoird_core::compaction::CompactionPolicy;
 use memoird_core::limits::Limits;
-use memoird_core::mark::MarkSecret;
+use memoird_core::nonce::NonceSecret;
 
 use crate::cluster::Cluster;
 use crate::compaction::CompactionConfig;
@@ -29,7 +29,7 @@ pub struct EngineConfig {
     /// Secret for deriving the nonces in windows. Read only when the engine is opened.
     ///
     /// `None` generates one, so nonces do not survive a restart.
-    pub nonce_secret: Option<MarkSecret>,
+    pub nonce_secret: Option<NonceSecret>,
     /// Set if other daemons share the journal. Read only when the engine is opened.
     pub cluster: Option<Cluster>,
 }

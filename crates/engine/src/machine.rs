@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use memoird_core::mark::MarkSecret;
+use memoird_core::nonce::NonceSecret;
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::ClockAnchor;
 use rustix::time::{ClockId, clock_gettime};
@@ -112,11 +112,11 @@ impl Machine for SystemMachine {
     }
 }
 
-pub fn new_nonce_secret(machine: &dyn Machine) -> MarkSecret {
+pub fn new_nonce_secret(machine: &dyn Machine) -> NonceSecret {
     let mut bytes = [0; 32];
     bytes[..16].copy_from_slice(&machine.random().to_le_bytes());
     bytes[16..].copy_from_slice(&machine.random().to_le_bytes());
-    MarkSecret::new(bytes)
+    NonceSecret::new(bytes)
 }
 
 /// Measures durations for metrics.

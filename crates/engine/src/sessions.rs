@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex};
 
 use memoird_core::change::{Change, ChangeSet, EndReason};
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
-use memoird_core::mark::{Mark, MarkSecret};
+use memoird_core::nonce::{Nonce, NonceSecret};
 use memoird_core::session::Session;
 use memoird_core::time::{Now, Steady};
 
@@ -100,7 +100,7 @@ struct SessionsInner {
     ended_keys: EndedKeys,
     end_listener: Arc<dyn EndListener>,
     event_signal: Arc<EventSignal>,
-    nonce_secret: MarkSecret,
+    nonce_secret: NonceSecret,
 }
 
 pub(crate) struct SessionParts {
@@ -112,7 +112,7 @@ pub(crate) struct SessionParts {
     /// How long idempotency keys are valid, in milliseconds.
     pub(crate) idempotency_ms: u64,
     /// Secret for deriving the nonces of sessions.
-    pub(crate) nonce_secret: Option<MarkSecret>,
+    pub(crate) nonce_secret: Option<NonceSecret>,
     /// Set if other daemons share the journal.
     pub(crate) cluster: Option<Cluster>,
 }
@@ -191,9 +191,9 @@ impl Sessions {
     }
 
     /// Nonce for a prompt about the turns of a generation up to `through_seq`.
-    pub fn prompt_nonce(&self, generation: Generation, through_seq: u64) -> Mark {
+    pub fn prompt_nonce(&self, generation: Generation, through_seq: u64) -> Nonce {
         let secret = &self.shared.nonce_secret;
-        secret.prompt_mark(generation, through_seq)
+        secret.prompt_nonce(generation, through_seq)
     }
 
     pub(crate) fn start_workers(
@@ -331,7 +331,7 @@ impl Sessions {
     fn begin(&self, key: &SessionKey, now: Now) -> (Session, Change) {
         let generation = self.new_generation(now);
         let (mut fresh, begin) = Session::begin(key, generation, now);
-        fresh.set_mark(self.shared.nonce_secret.mark(generation));
+        fresh.set_nonce(self.shared.nonce_secret.nonce(generation));
         (fresh, begin)
     }
 

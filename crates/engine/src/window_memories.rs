@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::pin::Pin;
 
 use memoird_core::ids::{Generation, SessionId};
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::window::Window;
 use memoird_formats::tokens::Scale;
@@ -58,7 +58,7 @@ pub struct SessionPoint<'a> {
     /// Seqs of rewound turns.
     pub rewound: Option<&'a SeqRanges>,
     /// Nonce of memoird's own text in the session's windows.
-    pub mark: Mark,
+    pub nonce: Nonce,
 }
 
 /// The rendered block of memories in a window.

@@ -209,7 +209,7 @@ impl RemoteSummarizer {
             pieces: &request.chunks,
             turns: &request.turns,
             tokens_max: request.tokens_max,
-            mark: request.mark,
+            nonce: request.nonce,
         });
         // Error messages must not repeat the prompt or its sources.
         let previous = request.previous.iter().map(|summary| &*summary.text);

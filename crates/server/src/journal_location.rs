@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::mark::MarkSecret;
+use memoird_core::nonce::NonceSecret;
 use memoird_engine::{Cluster, Durability, Engine, EngineError, Eraser, Machine, SystemMachine};
 use memoird_memories::store::{FilesOptions, MemoryStore};
 use memoird_store::sqlite_file::limit_caches;
@@ -172,7 +172,7 @@ impl JournalResources {
     pub(crate) async fn nonce_secret(
         &self,
         machine: &dyn Machine,
-    ) -> Result<Option<MarkSecret>, CliError> {
+    ) -> Result<Option<NonceSecret>, CliError> {
         #[cfg(feature = "postgres")]
         if let Some(postgres) = &self.postgres {
             return postgres.nonce_secret(machine).await;
@@ -264,7 +264,7 @@ mod postgres {
     use std::path::Path;
     use std::sync::Arc;
 
-    use memoird_core::mark::MarkSecret;
+    use memoird_core::nonce::NonceSecret;
     use memoird_core::time::Steady;
     use memoird_engine::{
         Cluster, Engine, EngineError, EraseFuture, EraseRequest, ErasedElsewhere, Eraser, Machine,
@@ -379,7 +379,7 @@ mod postgres {
         pub(super) async fn nonce_secret(
             &self,
             machine: &dyn Machine,
-        ) -> Result<Option<MarkSecret>, CliError> {
+        ) -> Result<Option<NonceSecret>, CliError> {
             if !self.is_shared {
                 return Ok(None);
             }
@@ -393,7 +393,7 @@ mod postgres {
                     row, and new nonces are used";
                 CliError::failed(Exit::Unavailable, problem)
             })?;
-            Ok(Some(MarkSecret::new(bytes)))
+            Ok(Some(NonceSecret::new(bytes)))
         }
 
         pub(super) fn away(&self) -> watch::Receiver<Option<String>> {

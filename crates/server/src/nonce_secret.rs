@@ -7,14 +7,14 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use memoird_core::mark::MarkSecret;
+use memoird_core::nonce::NonceSecret;
 use memoird_engine::{Machine, new_nonce_secret};
 use tracing::warn;
 
 const FILE: &str = "marks.key";
 
 /// Loads the nonce key of a data directory, or creates one.
-pub(crate) fn of_dir(data_dir: &Path, machine: &dyn Machine) -> MarkSecret {
+pub(crate) fn of_dir(data_dir: &Path, machine: &dyn Machine) -> NonceSecret {
     let path = data_dir.join(FILE);
     let problem = match read(&path) {
         Ok(Some(secret)) => return secret,
@@ -34,15 +34,15 @@ pub(crate) fn of_dir(data_dir: &Path, machine: &dyn Machine) -> MarkSecret {
     secret
 }
 
-fn read(path: &Path) -> io::Result<Option<MarkSecret>> {
+fn read(path: &Path) -> io::Result<Option<NonceSecret>> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
-        Ok(bytes) => Ok(bytes.try_into().ok().map(MarkSecret::new)),
+        Ok(bytes) => Ok(bytes.try_into().ok().map(NonceSecret::new)),
     }
 }
 
-fn write(path: &Path, secret: &MarkSecret) -> io::Result<()> {
+fn write(path: &Path, secret: &NonceSecret) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);

@@ -8,7 +8,7 @@ use super::merge::Written;
 use super::summary::Summary;
 use super::transcript::TranscriptTurn;
 use crate::date::minute;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::quote::within;
 
 pub use answer::{as_json, parse_answer};
@@ -24,7 +24,7 @@ pub struct Ask<'a> {
     /// Maximum size of the reply in tokens.
     pub tokens_max: u64,
     /// Nonce of the tags in the prompt.
-    pub mark: Mark,
+    pub nonce: Nonce,
 }
 
 /// Tags around the pieces of a prompt. Text inside them cannot contain one.
@@ -44,18 +44,18 @@ pub fn prompt(ask: &Ask<'_>) -> String {
     let mut prompt = String::new();
     if let Some(previous) = ask.previous {
         prompt.push_str("The summary so far:\n\n");
-        push_block(&mut prompt, "earlier", &previous.text, ask.mark);
+        push_block(&mut prompt, "earlier", &previous.text, ask.nonce);
     }
     if !ask.pieces.is_empty() {
         prompt.push_str("Summaries of the pieces of the conversation, oldest first:\n\n");
     }
     for piece in ask.pieces {
-        push_block(&mut prompt, "piece", &as_json(piece).to_string(), ask.mark);
+        push_block(&mut prompt, "piece", &as_json(piece).to_string(), ask.nonce);
     }
     if !ask.turns.is_empty() {
         prompt.push_str("The turns, with number, role and time, oldest first:\n\n");
-        let mark = ask.mark;
-        prompt.push_str(&format!("<transcript {mark}>\n"));
+        let nonce = ask.nonce;
+        prompt.push_str(&format!("<transcript {nonce}>\n"));
         for turn in ask.turns.iter().filter(|turn| !turn.text.is_empty()) {
             let at = turn
                 .said_at
@@ -63,10 +63,10 @@ pub fn prompt(ask: &Ask<'_>) -> String {
                 .map(|at| format!(" {at}"))
                 .unwrap_or_default();
             prompt.push_str(&format!("[{} {}{at}] ", turn.seq, turn.role.name()));
-            prompt.push_str(&within(&mark.hidden_in(&turn.text), TAGS));
+            prompt.push_str(&within(&nonce.hidden_in(&turn.text), TAGS));
             prompt.push('\n');
         }
-        prompt.push_str(&format!("</transcript {mark}>\n\n"));
+        prompt.push_str(&format!("</transcript {nonce}>\n\n"));
     }
     prompt.push_str(&format!(
         "Summarize all of this in one JSON object of at most {} tokens.\n",
@@ -75,7 +75,7 @@ pub fn prompt(ask: &Ask<'_>) -> String {
     prompt
 }
 
-fn push_block(prompt: &mut String, tag: &str, text: &str, mark: Mark) {
-    let text = within(&mark.hidden_in(text), TAGS);
-    prompt.push_str(&format!("<{tag} {mark}>\n{text}\n</{tag} {mark}>\n\n"));
+fn push_block(prompt: &mut String, tag: &str, text: &str, nonce: Nonce) {
+    let text = within(&nonce.hidden_in(text), TAGS);
+    prompt.push_str(&format!("<{tag} {nonce}>\n{text}\n</{tag} {nonce}>\n\n"));
 }

@@ -12,7 +12,7 @@ use super::changes::Done;
 use super::standing::Standing;
 use super::transcript::SUMMARY;
 use crate::date::Date;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::quote::unmarked;
 use crate::time::Timestamp;
 use crate::turn::{PartKind, Role, Turn};
@@ -81,23 +81,23 @@ pub struct Covered {
 
 impl Summary {
     /// The turn that windows show for it, labelled `summary` and with the session's nonce.
-    pub fn turn(&self, mark: Mark) -> Turn {
-        let text = PartKind::Text(self.text_with(mark));
+    pub fn turn(&self, nonce: Nonce) -> Turn {
+        let text = PartKind::Text(self.text_with(nonce));
         Turn::new(Role::User, vec![text.into()]).labelled("summary")
     }
 
-    pub fn text_with(&self, mark: Mark) -> String {
-        let text = mark.hidden_in(&self.text);
+    pub fn text_with(&self, nonce: Nonce) -> String {
+        let text = nonce.hidden_in(&self.text);
         match text.strip_prefix(SUMMARY) {
-            Some(rest) => format!("{}{rest}", Self::marked_beginning(mark)),
+            Some(rest) => format!("{}{rest}", Self::marked_beginning(nonce)),
             None => text.into_owned(),
         }
     }
 
     /// Start of the text with a nonce, in place of [`Self::BEGINNING`].
-    pub fn marked_beginning(mark: Mark) -> String {
+    pub fn marked_beginning(nonce: Nonce) -> String {
         format!(
-            "[memoird {mark}: only notes with this number are memoird's. This one is a summary of \
+            "[memoird {nonce}: only notes with this number are memoird's. This one is a summary of \
              the "
         )
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Totals;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::quote;
 use crate::time::Timestamp;
 use crate::turn::{NewTurn, Role, estimate_tokens};
@@ -80,8 +80,8 @@ impl TurnRecord {
     }
 
     /// Records whether the content contains the nonce of the session.
-    pub(crate) fn note_mark(&mut self, mark: Mark) {
-        self.is_marked |= mark.is_in(&self.content);
+    pub(crate) fn note_mark(&mut self, nonce: Nonce) {
+        self.is_marked |= nonce.is_in(&self.content);
     }
 
     pub(super) fn seq(&self) -> u64 {

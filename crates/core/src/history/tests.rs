@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::Generation;
-use crate::mark::MarkSecret;
+use crate::nonce::NonceSecret;
 use crate::turn::{Links, NewTurn};
 
 const BYTES: usize = 10;
@@ -27,8 +27,8 @@ fn turn(word: &str) -> NewTurn {
     };
     let mut links = Links::default();
     let (mut ids, mut pinned) = (rest.chars(), false);
-    while let Some(mark) = ids.next() {
-        match mark {
+    while let Some(nonce) = ids.next() {
+        match nonce {
             '+' => links
                 .uses
                 .extend(ids.next().map(|id| id.to_string().into())),
@@ -616,9 +616,9 @@ fn an_updated_turn_is_estimated_without_the_bytes_for_its_client() {
     let mut history = History::default();
     let mut last_seq = 0;
     append(&mut history, &mut last_seq, "u", &Limits::default()).unwrap();
-    let mark = MarkSecret::new([1; 32]).mark(Generation::new(1, 1));
+    let nonce = NonceSecret::new([1; 32]).nonce(Generation::new(1, 1));
     let content: Arc<[u8]> = vec![0; 4_000].into();
-    assert!(history.update(1, content, 3_600, mark));
+    assert!(history.update(1, content, 3_600, nonce));
     assert_eq!(
         history.turn(1).unwrap().tokens,
         crate::turn::estimate_tokens(400)

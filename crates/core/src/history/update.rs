@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Totals;
 use super::{History, TurnRecord};
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 
 impl History {
     /// The turn of this seq, if the history or its windows still have it.
@@ -23,7 +23,7 @@ impl History {
         seq: u64,
         content: Arc<[u8]>,
         client_bytes: usize,
-        mark: Mark,
+        nonce: Nonce,
     ) -> bool {
         let aside = self
             .aside
@@ -34,7 +34,7 @@ impl History {
             return false;
         };
         record.set_content(content, client_bytes);
-        record.note_mark(mark);
+        record.note_mark(nonce);
         self.count_capped();
         self.reshaped += 1;
         true

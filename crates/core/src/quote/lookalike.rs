@@ -1,7 +1,7 @@
 //! Recognizes imitations of memoird's own text in look-alike letters.
 //!
 //! It handles other alphabets, wide and mathematical letters, accents and invisible characters.
-//! Text that it misses still lacks the session's nonce ([`crate::mark`]).
+//! Text that it misses still lacks the session's nonce ([`crate::nonce`]).
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;

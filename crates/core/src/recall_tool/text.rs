@@ -1,7 +1,7 @@
 //! The text of a result: verbatim turns within a size limit.
 
 use crate::date::Date;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::quote;
 use crate::time::Timestamp;
 use crate::turn::{Part, PartKind, Turn};
@@ -26,7 +26,7 @@ pub struct EarlierTurns {
     text: String,
     /// Size limit of the turns in the text, in bytes.
     bytes_max: usize,
-    mark: Mark,
+    nonce: Nonce,
     /// Words around which a long turn is excerpted, longest first.
     words: Vec<String>,
     /// Next expected seq. A later one leaves a gap.
@@ -58,7 +58,7 @@ impl EarlierTurns {
     /// Starts a text of at most `bytes_max` bytes.
     ///
     /// `first_seq` is the first expected turn. `words` are the words of a search.
-    pub fn new(bytes_max: usize, mark: Mark, first_seq: u64, words: &str) -> Self {
+    pub fn new(bytes_max: usize, nonce: Nonce, first_seq: u64, words: &str) -> Self {
         let mut words: Vec<String> = words
             .split_whitespace()
             .map(str::to_ascii_lowercase)
@@ -67,7 +67,7 @@ impl EarlierTurns {
         Self {
             text: String::new(),
             bytes_max: bytes_max.saturating_sub(NOTES_BYTES).max(EXCERPT_BYTES_MIN),
-            mark,
+            nonce,
             words,
             next_seq: first_seq,
             missing: Vec::new(),
@@ -83,7 +83,7 @@ impl EarlierTurns {
 
     /// Adds a turn as [`Self::push`] does, as an excerpt if it is longer than `turn_bytes_max`.
     pub fn push_within(&mut self, seq: u64, turn: &Turn, turn_bytes_max: usize) -> bool {
-        let blocks = blocks(seq, turn, self.mark);
+        let blocks = blocks(seq, turn, self.nonce);
         let left = self.bytes_max.saturating_sub(self.text.len());
         let room = left.min(turn_bytes_max);
         if blocks.iter().map(Block::bytes).sum::<usize>() <= room {
@@ -203,7 +203,7 @@ impl EarlierTurns {
 }
 
 /// The readable parts of a turn. Reasoning is left out because it is signed for its provider.
-fn blocks(seq: u64, turn: &Turn, mark: Mark) -> Vec<Block> {
+fn blocks(seq: u64, turn: &Turn, nonce: Nonce) -> Vec<Block> {
     let role = turn.role.name();
     let time = turn.timestamp.map(time_of).unwrap_or_default();
     let mut blocks = Vec::new();
@@ -211,18 +211,18 @@ fn blocks(seq: u64, turn: &Turn, mark: Mark) -> Vec<Block> {
         let first = if blocks.is_empty() { time.as_str() } else { "" };
         blocks.push(Block {
             header: format!("#{seq} {role}{first}{what}"),
-            content: escaped(content, mark),
+            content: escaped(content, nonce),
         });
     };
     let media = |media_type: &str, name: &str| {
-        format!(": a file, {}", line(&format!("{name} {media_type}"), mark))
+        format!(": a file, {}", line(&format!("{name} {media_type}"), nonce))
     };
     for Part { kind, .. } in &turn.parts {
         match kind {
             PartKind::Text(text) => add("", text),
             PartKind::ToolUse {
                 name, input_json, ..
-            } => add(&format!(": calls {}", line(name, mark)), input_json),
+            } => add(&format!(": calls {}", line(name, nonce)), input_json),
             PartKind::ToolResult {
                 content,
                 parts,
@@ -266,13 +266,13 @@ fn time_of(at: Timestamp) -> String {
     format!(", {} {hour:02}:{minute:02}", Date::of(at))
 }
 
-fn escaped(content: &str, mark: Mark) -> String {
-    mark.hidden_in(&quote::within(content, &[])).into_owned()
+fn escaped(content: &str, nonce: Nonce) -> String {
+    nonce.hidden_in(&quote::within(content, &[])).into_owned()
 }
 
 /// A client's name in one line.
-fn line(name: &str, mark: Mark) -> String {
-    escaped(&quote::one_line(name, NAME_CHARS_MAX), mark)
+fn line(name: &str, nonce: Nonce) -> String {
+    escaped(&quote::one_line(name, NAME_CHARS_MAX), nonce)
 }
 
 /// Adds escaped content and indents its first line. The other lines are indented already.

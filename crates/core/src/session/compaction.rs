@@ -12,7 +12,7 @@ use crate::history::Totals;
 use crate::history::{TurnRecord, View};
 use crate::ids::Generation;
 use crate::limits::Limits;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::time::Steady;
 use crate::window::{Omission, Policy, ScaleId, Window, percent};
 
@@ -101,7 +101,7 @@ pub struct Snapshot {
     pub room: u64,
     /// Scale of the token counts. If `None`, they are estimated.
     pub scale: Option<ScaleId>,
-    pub mark: Mark,
+    pub nonce: Nonce,
     /// Whether turns of the span are already left out or leave the history.
     ///
     /// If so, a summary that is not shorter than the turns is better than none.
@@ -370,7 +370,7 @@ impl Session {
             budget,
             room: room.max(budget.summary),
             scale: target.map(|target| target.scale),
-            mark: self.mark,
+            nonce: self.nonce,
             is_needed: false,
         }
     }

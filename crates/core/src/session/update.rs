@@ -68,7 +68,7 @@ impl Session {
         let must_reload = is_stored && compacted.as_ref().is_some_and(takes_summary_back);
         let mut dropped_turns = 0;
         let (shared, client_bytes) = (Arc::clone(&content), turn.client_bytes);
-        if self.history.update(seq, shared, client_bytes, self.mark) {
+        if self.history.update(seq, shared, client_bytes, self.nonce) {
             dropped_turns = self.trim(limits);
         }
         let mut changes = Vec::from_iter(compacted);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::budget::Budget;
 use crate::compaction::SummaryTokens;
 use crate::limits::Limits;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::turn::Turn;
 
 use super::counts::ScaleId;
@@ -41,7 +41,7 @@ pub struct Ask<'a> {
     /// Counts the tokens of a turn.
     pub weigh: &'a dyn Fn(&Turn) -> u64,
     /// Nonce of memoird's own text.
-    pub mark: Mark,
+    pub nonce: Nonce,
     pub codec: Codec,
     /// Whether to store the decision for the next window.
     pub keep: bool,

@@ -28,7 +28,7 @@ impl Block {
                 tokens,
             }
         };
-        let said = window_turn(summary.turn(ask.mark), known);
+        let said = window_turn(summary.turn(ask.nonce), known);
         let acknowledged = window_turn(acknowledgement(), None);
         Self {
             summary: Arc::clone(summary),

@@ -17,14 +17,14 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[
     match item.kind {
         Kind::Whole if record.is_marked => Some((ask.codec.seal)(said(record, ask)?, item.seq)),
         Kind::Whole => Some(Arc::clone(&record.content)),
-        Kind::Gap(gap) => Some((ask.codec.seal)(words::gap(gap, ask.mark), 0)),
+        Kind::Gap(gap) => Some((ask.codec.seal)(words::gap(gap, ask.nonce), 0)),
         Kind::Pause(before) => {
-            let turn = words::pause(before, record.said_at, ask.mark);
+            let turn = words::pause(before, record.said_at, ask.nonce);
             Some((ask.codec.seal)(turn, 0))
         }
         Kind::Reduced => Some(Arc::clone(&cut.reduced_turn(item.seq)?.content)),
         Kind::Abandoned => {
-            let turn = words::abandoned(record.open_uses().map(|id| &**id), ask.mark);
+            let turn = words::abandoned(record.open_uses().map(|id| &**id), ask.nonce);
             Some((ask.codec.seal)(turn, 0))
         }
         Kind::ResultsFor(_) | Kind::Rest => {
@@ -43,7 +43,7 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[
 pub(super) fn said(record: &TurnRecord, ask: &Ask<'_>) -> Option<Turn> {
     let mut turn = (ask.codec.open)(&record.content)?;
     if record.is_marked {
-        quote::unmark(&mut turn, ask.mark);
+        quote::unmark(&mut turn, ask.nonce);
     }
     Some(turn)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::CoreError;
 use crate::history::View;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::seq_ranges::SeqRanges;
 use crate::turn::{Role, Turn};
 
@@ -78,9 +78,13 @@ pub(super) struct Planned {
 /// Counts memoird's own text on a scale.
 pub fn overheads(weigh: &dyn Fn(&Turn) -> u64) -> Overheads {
     Overheads {
-        elision: weigh(&words::gap(words::LONGEST_GAP, Mark::default())),
-        pause: weigh(&words::pause(1_000_000_000, 1_700_000_000, Mark::default())),
-        abandoned: weigh(&words::abandoned(std::iter::once(""), Mark::default())),
+        elision: weigh(&words::gap(words::LONGEST_GAP, Nonce::default())),
+        pause: weigh(&words::pause(
+            1_000_000_000,
+            1_700_000_000,
+            Nonce::default(),
+        )),
+        abandoned: weigh(&words::abandoned(std::iter::once(""), Nonce::default())),
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::history::TurnRecord;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::turn::{Part, PartKind, Turn};
 
 use super::ask::Ask;
@@ -126,7 +126,7 @@ pub(super) fn text_bytes(record: &TurnRecord, ask: &Ask<'_>) -> usize {
 
 pub(super) fn show(record: &TurnRecord, results: &[(usize, How)], ask: &Ask<'_>) -> Option<Shown> {
     let turn = content::said(record, ask)?;
-    Some(shown(reworded(turn, results, ask.mark), record.seq, ask))
+    Some(shown(reworded(turn, results, ask.nonce), record.seq, ask))
 }
 
 fn shown(turn: Turn, seq: u64, ask: &Ask<'_>) -> Shown {
@@ -221,7 +221,7 @@ fn inner_bytes(parts: &[Part]) -> usize {
 }
 
 /// Shortens some results of a turn, and labels the turn.
-fn reworded(mut turn: Turn, results: &[(usize, How)], mark: Mark) -> Turn {
+fn reworded(mut turn: Turn, results: &[(usize, How)], nonce: Nonce) -> Turn {
     let is_old = results
         .iter()
         .any(|(_, how): &(usize, How)| matches!(how, How::Superseded { .. }));
@@ -238,13 +238,13 @@ fn reworded(mut turn: Turn, results: &[(usize, How)], mark: Mark) -> Turn {
         let is_opaque = is_opaque(part);
         let PartKind::ToolResult { content, parts, .. } = &mut part.kind else {
             if let Some(How::Trimmed { bytes }) = whole.filter(|_| !is_opaque) {
-                shorten(part, *bytes as usize / texts.max(1), mark);
+                shorten(part, *bytes as usize / texts.max(1), nonce);
             }
             continue;
         };
         let how = results.iter().find(|(at, _)| *at == place);
         if let Some(how) = how.map(|(_, how)| how).or(whole) {
-            reword(content, parts, how, mark);
+            reword(content, parts, how, nonce);
         }
         place += 1;
     }
@@ -257,21 +257,23 @@ fn reworded(mut turn: Turn, results: &[(usize, How)], mark: Mark) -> Turn {
 }
 
 /// Shortens a result. A rich result stays rich, because its provider's fields require it.
-fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, mark: Mark) {
+fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, nonce: Nonce) {
     match how {
-        How::Superseded { by } if parts.is_empty() => *content = words::superseded(by, mark),
-        How::Superseded { by } => *parts = vec![PartKind::Text(words::superseded(by, mark)).into()],
+        How::Superseded { by } if parts.is_empty() => *content = words::superseded(by, nonce),
+        How::Superseded { by } => {
+            *parts = vec![PartKind::Text(words::superseded(by, nonce)).into()]
+        }
         How::Trimmed { bytes } => {
             let bytes = *bytes as usize;
-            *content = trim::result(content, bytes, mark);
+            *content = trim::result(content, bytes, nonce);
             let texts = parts
                 .iter()
                 .filter(|part| matches!(part.kind, PartKind::Text(_)));
             let each = bytes / texts.count().max(1);
             for part in parts {
                 match &mut part.kind {
-                    PartKind::Text(text) => *text = trim::result(text, each, mark),
-                    _ => shorten(part, each, mark),
+                    PartKind::Text(text) => *text = trim::result(text, each, nonce),
+                    _ => shorten(part, each, nonce),
                 }
             }
         }
@@ -281,20 +283,20 @@ fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, mark: Mark) {
 /// Shortens a part: text to its head and tail, arguments to shorter JSON, media to a marker.
 ///
 /// Other parts stay unchanged.
-fn shorten(part: &mut Part, bytes: usize, mark: Mark) {
+fn shorten(part: &mut Part, bytes: usize, nonce: Nonce) {
     let is_opaque = is_opaque(part);
     let media_type = match &mut part.kind {
         PartKind::Text(_) if is_opaque => "",
         PartKind::Text(text) => {
-            *text = trim::said(text, bytes, mark);
+            *text = trim::said(text, bytes, nonce);
             return;
         }
         PartKind::ToolUse { input_json, .. } => {
-            *input_json = trim::arguments(input_json, bytes, mark);
+            *input_json = trim::arguments(input_json, bytes, nonce);
             return;
         }
         PartKind::Media { media_type, .. } => media_type,
         _ => return,
     };
-    *part = PartKind::Text(words::media_left_out(media_type, mark)).into();
+    *part = PartKind::Text(words::media_left_out(media_type, nonce)).into();
 }

@@ -16,7 +16,7 @@ use crate::budget::Budget;
 use crate::compaction::{Body, Keep, Summary, choose, is_waiting};
 use crate::history::{History, TurnRecord};
 use crate::limits::Limits;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::time::Timestamp;
 use crate::turn::{LABEL, NewTurn, PartKind, Role, Turn};
 
@@ -226,7 +226,7 @@ impl Chat {
             scale,
             overheads: overheads(&weigh),
             weigh: &weigh,
-            mark: Mark::default(),
+            nonce: Nonce::default(),
             codec: Codec { open, seal },
             keep,
             soft_percent: self.soft_percent,

@@ -3,7 +3,7 @@
 //! It always contains the nonce and is never attributed to others.
 
 use crate::date::minute;
-use crate::mark::Mark;
+use crate::nonce::Nonce;
 use crate::time::Timestamp;
 use crate::turn::{Part, PartKind, Role, Turn};
 
@@ -30,7 +30,7 @@ pub(super) const LONGEST_GAP: Gap = Gap {
 };
 
 /// A marker in place of missing turns.
-pub(super) fn gap(gap: Gap, mark: Mark) -> Turn {
+pub(super) fn gap(gap: Gap, nonce: Nonce) -> Turn {
     let turns = match gap.last - gap.first {
         0 => format!("turn {} is", gap.first),
         _ => format!("turns {}-{} are", gap.first, gap.last),
@@ -49,30 +49,30 @@ pub(super) fn gap(gap: Gap, mark: Mark) -> Turn {
     } else {
         "not shown here"
     };
-    let text = format!("[memoird {mark}: {turns} {where_to}{when}]");
+    let text = format!("[memoird {nonce}: {turns} {where_to}{when}]");
     let turn = Turn::new(Role::User, vec![PartKind::Text(text).into()]);
     turn.labelled("elision")
 }
 
 /// A marker before a user turn that follows a long pause.
-pub(super) fn pause(before: i64, said_at: i64, mark: Mark) -> Turn {
+pub(super) fn pause(before: i64, said_at: i64, nonce: Nonce) -> Turn {
     let hours = (said_at - before) / 3_600;
     let later = match hours {
         0..48 => format!("{hours} hours"),
         _ => format!("{} days", hours / 24),
     };
     let at = Timestamp::new(said_at, 0).map(minute).unwrap_or_default();
-    let text = format!("[memoird {mark}: {later} later, {at}]");
+    let text = format!("[memoird {nonce}: {later} later, {at}]");
     let turn = Turn::new(Role::User, vec![PartKind::Text(text).into()]);
     turn.labelled("elision")
 }
 
 /// Error results for calls that were never answered.
-pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a str>, mark: Mark) -> Turn {
+pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a str>, nonce: Nonce) -> Turn {
     let result = |id: &str| -> Part {
         let result = PartKind::ToolResult {
             tool_use_id: id.to_owned(),
-            content: format!("[memoird {mark}: no result; the call was abandoned]"),
+            content: format!("[memoird {nonce}: no result; the call was abandoned]"),
             parts: Vec::new(),
             is_error: true,
         };
@@ -82,30 +82,30 @@ pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a str>, mark: Mark) -> T
     turn.labelled("abandoned")
 }
 
-pub(super) fn superseded(by: &str, mark: Mark) -> String {
+pub(super) fn superseded(by: &str, nonce: Nonce) -> String {
     let by = name(by);
-    format!("[memoird {mark}: superseded by the result of the later call {by}]")
+    format!("[memoird {nonce}: superseded by the result of the later call {by}]")
 }
 
-pub(super) fn left_out(bytes: usize, mark: Mark) -> String {
-    format!("[memoird {mark}: {bytes} bytes are left out here]")
+pub(super) fn left_out(bytes: usize, nonce: Nonce) -> String {
+    format!("[memoird {nonce}: {bytes} bytes are left out here]")
 }
 
 /// A marker before the values of a JSON result that was `bytes` bytes long.
-pub(super) fn values_of(bytes: usize, mark: Mark) -> String {
-    format!("[memoird {mark}: values only, of {bytes} bytes]")
+pub(super) fn values_of(bytes: usize, nonce: Nonce) -> String {
+    format!("[memoird {nonce}: values only, of {bytes} bytes]")
 }
 
-pub(super) fn items_left_out(items: usize, mark: Mark) -> String {
-    format!("[memoird {mark}: {items} items are left out here]")
+pub(super) fn items_left_out(items: usize, nonce: Nonce) -> String {
+    format!("[memoird {nonce}: {items} items are left out here]")
 }
 
-pub(super) fn media_left_out(media_type: &str, mark: Mark) -> String {
+pub(super) fn media_left_out(media_type: &str, nonce: Nonce) -> String {
     let kind = match name(media_type) {
         kind if kind.is_empty() => "a file".to_owned(),
         kind => kind,
     };
-    format!("[memoird {mark}: {kind} is left out here]")
+    format!("[memoird {nonce}: {kind} is left out here]")
 }
 
 /// Removes characters from a name that could end its line or imitate other text.

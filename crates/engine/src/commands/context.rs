@@ -17,7 +17,7 @@ use memoird_core::budget::Budget;
 use memoird_core::compaction::{SummaryTokens, Trigger};
 use memoird_core::ids::{SessionId, SessionKey};
 use memoird_core::limits::Limits;
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::Session;
 use memoird_core::turn::{MessageFormat, Turn};
@@ -80,7 +80,7 @@ struct BuiltWindow {
     window: Window,
     session: SessionView,
     memories: MemoryBlock,
-    mark: Mark,
+    nonce: Nonce,
     rewound: SeqRanges,
     next_cut: Option<NextCut>,
     /// Whether it leaves out turns whose summary is in progress.
@@ -98,7 +98,7 @@ enum WindowAttempt {
 struct TurnsToCount {
     turns: Vec<(u64, Arc<[u8]>)>,
     version: SessionVersion,
-    mark: Mark,
+    nonce: Nonce,
 }
 
 impl Commands {
@@ -174,7 +174,7 @@ impl Commands {
             memories: built.memories,
             next_cut: built.next_cut,
             report: built.window.report,
-            mark: built.mark,
+            nonce: built.nonce,
             rewound: built.rewound,
         })
     }
@@ -286,7 +286,7 @@ impl Commands {
                 WindowAttempt::NeedsCounts(TurnsToCount {
                     turns,
                     version,
-                    mark,
+                    nonce,
                 }) => {
                     let bytes = turns.iter().map(|(_, turn)| turn.len()).sum();
                     if turn.is_none() && !is_short(bytes) {
@@ -296,7 +296,7 @@ impl Commands {
                         continue;
                     }
                     let scale = plan.model.scale.clone();
-                    let count = move || count_turns(&scale, turns, mark);
+                    let count = move || count_turns(&scale, turns, nonce);
                     let counts = counting.count(&session.tenant, bytes, count).await?;
                     // The session may have been reset or discarded while its turns were counted.
                     self.shared.sessions.annotate(session, version, |session| {
@@ -337,16 +337,16 @@ impl Commands {
                     let uncounted = WindowAttempt::NeedsCounts(TurnsToCount {
                         turns: uncounted,
                         version: update.version,
-                        mark: update.session.mark(),
+                        nonce: update.session.nonce(),
                     });
                     return Ok::<_, EngineError>(Decision::intermediate(uncounted));
                 }
                 let scale = &plan.model.scale;
                 let weigh = |turn: &Turn| scale.turn(turn);
                 let last_charge = update.session.last_charge(&plan.model.profile.name);
-                let mark = update.session.mark();
+                let nonce = update.session.nonce();
                 let limits = update.session.limits(&update.policy.limits);
-                let ask = plan.plan_input(&limits, last_charge, mark, &weigh);
+                let ask = plan.plan_input(&limits, last_charge, nonce, &weigh);
                 let mut window = match update.session.window(&ask) {
                     Ok(window) => window,
                     Err(refusal) => {
@@ -372,7 +372,7 @@ impl Commands {
                     window,
                     session: update.view(),
                     memories,
-                    mark,
+                    nonce,
                     rewound: update
                         .session
                         .history()
@@ -400,7 +400,7 @@ impl Plan {
         &'a self,
         limits: &'a Limits,
         last_charge: Option<(u64, u64)>,
-        mark: Mark,
+        nonce: Nonce,
         weigh: &'a dyn Fn(&Turn) -> u64,
     ) -> Ask<'a> {
         let memories = self
@@ -436,7 +436,7 @@ impl Plan {
             scale: self.model.scale_id,
             overheads: self.model.overheads(),
             weigh,
-            mark,
+            nonce,
             codec: Codec {
                 open: encoding::open,
                 seal: encoding::encode_with_seq,
@@ -499,7 +499,7 @@ impl Plan {
             generation: session.head().generation,
             last_seq: session.head().last_seq,
             rewound: session.history().rewound(),
-            mark: session.mark(),
+            nonce: session.nonce(),
         };
         let block = recalled.block(window, point, &self.model.scale);
         window.hold_memories(block.tokens);

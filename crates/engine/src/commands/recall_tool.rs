@@ -6,7 +6,7 @@ use std::sync::Arc;
 use memoird_core::CoreError;
 use memoird_core::budget::BudgetOverride;
 use memoird_core::ids::{Generation, SessionId};
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::recall_tool::{EarlierTurns, EarlierTurnsQuery, NAME};
 use memoird_core::session::{AppendCommand, Session};
 use memoird_core::turn::{PartKind, Role, Turn};
@@ -69,7 +69,7 @@ pub struct RecallTool {
 struct RecallPoint {
     generation: Generation,
     newest_seq: u64,
-    mark: Mark,
+    nonce: Nonce,
 }
 
 impl RecallPoint {
@@ -78,7 +78,7 @@ impl RecallPoint {
         Self {
             generation: head.generation,
             newest_seq: head.newest_seq,
-            mark: session.mark(),
+            nonce: session.nonce(),
         }
     }
 }
@@ -244,7 +244,7 @@ impl Commands {
         bytes_max: usize,
     ) -> Result<RecallReply, EngineError> {
         let to_seq = query.to_seq.min(point.newest_seq);
-        let mut text = EarlierTurns::new(bytes_max, point.mark, query.from_seq, "");
+        let mut text = EarlierTurns::new(bytes_max, point.nonce, query.from_seq, "");
         let mut bytes_left = READ_BYTES_MAX;
         let mut range = JournalRange {
             after_seq: query.from_seq - 1,
@@ -344,7 +344,7 @@ impl Commands {
         let mut shown: Vec<_> = found.turns.into_iter().take_while(fits).collect();
         shown.sort_by_key(|(seq, _)| *seq);
         let bytes = shown.iter().map(|(_, content)| content.len()).sum();
-        let mut text = EarlierTurns::new(bytes_max, point.mark, 1, words);
+        let mut text = EarlierTurns::new(bytes_max, point.nonce, 1, words);
         let write = move || {
             let mut written = 0;
             for (seq, content) in shown {

@@ -11,7 +11,7 @@ use memoird_core::compaction::prompt::{as_json, parse_answer};
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Covered, Summary, SummaryRoom, Written, merge};
 use memoird_core::ids::SessionKey;
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::session::Snapshot;
 use memoird_core::turn::{Role, estimate_tokens};
 use tokio::task::JoinSet;
@@ -188,11 +188,11 @@ impl SummarizerCalls<'_> {
             chunks,
             turns,
             tokens_max,
-            mark: self.prompt_nonce(),
+            nonce: self.prompt_nonce(),
         }
     }
 
-    fn prompt_nonce(&self) -> Mark {
+    fn prompt_nonce(&self) -> Nonce {
         let snapshot = self.snapshot;
         let sessions = self.compaction.sessions();
         sessions.prompt_nonce(snapshot.generation, snapshot.span.through_seq)

@@ -285,11 +285,11 @@ impl Validator {
             text: body.text(covered).into(),
             body,
         };
-        let turn_tokens = self.turn_tokens(&summary.turn(snapshot.mark));
+        let turn_tokens = self.turn_tokens(&summary.turn(snapshot.nonce));
         let tokens_after =
             turn_tokens.unwrap_or_else(|| self.text_tokens(&summary.text)) + overhead;
         // The nonce must not make a summary too long.
-        let marked = self.text_tokens(&Summary::marked_beginning(snapshot.mark));
+        let marked = self.text_tokens(&Summary::marked_beginning(snapshot.nonce));
         let mark_tokens = marked.saturating_sub(self.text_tokens(Summary::BEGINNING));
         let replaced = if snapshot.is_needed {
             // Turns would be left out without it, so it may be longer than the turns.

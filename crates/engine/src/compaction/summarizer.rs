@@ -10,7 +10,7 @@ use std::sync::Arc;
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Summary, Written};
 use memoird_core::ids::{Generation, SessionId, TenantId};
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 
 use crate::model_fault::ModelFault;
 
@@ -49,7 +49,7 @@ pub struct SummaryRequest {
     /// Maximum tokens of the reply.
     pub tokens_max: u64,
     /// Nonce of the tags in the prompt.
-    pub mark: Mark,
+    pub nonce: Nonce,
 }
 
 #[derive(Clone, Debug, PartialEq)]

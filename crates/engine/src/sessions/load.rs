@@ -120,7 +120,7 @@ impl Sessions {
             Ok(saved.map(|saved| {
                 let mut session = Session::restore(saved);
                 session.trim(&policy.limits);
-                session.set_mark(shared.nonce_secret.mark(session.head().generation));
+                session.set_nonce(shared.nonce_secret.nonce(session.head().generation));
                 session
             }))
         };

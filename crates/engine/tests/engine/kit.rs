@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use memoird_core::ids::{SessionId, TenantId};
-use memoird_core::mark::MarkSecret;
+use memoird_core::nonce::NonceSecret;
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_engine::{
     Blocking, Engine, EngineConfig, JournalConfig, Machine, SessionConfig, TenantConfig,
@@ -133,7 +133,7 @@ impl World {
         let (base_config, machine) = (self.config.clone(), self.machine.clone());
         let config = EngineConfig {
             // The secret survives restarts, like the journal.
-            nonce_secret: Some(MarkSecret::new([7; 32])),
+            nonce_secret: Some(NonceSecret::new([7; 32])),
             ..base_config
         };
         Engine::open(config, Some(store), machine, self.blocking)

@@ -30,7 +30,7 @@ mod pairs;
 mod pieces;
 mod responses;
 
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::turn::{MessageFormat, Turn};
 use serde_json::Value;
 
@@ -67,7 +67,7 @@ pub struct RenderOptions<'a> {
     /// Indices of turns before which turns are missing without a marker.
     pub behind_gap: &'a [usize],
     /// Nonce for text inserted by memoird.
-    pub mark: Mark,
+    pub nonce: Nonce,
     /// Whether the messages are sent to the provider.
     ///
     /// If so, content that it would reject at its current position is dropped or rephrased.
@@ -88,7 +88,7 @@ pub struct RenderOptions<'a> {
 pub fn render(format: MessageFormat, turns: &[Turn], options: &RenderOptions<'_>) -> Rendered {
     let mut turns = pairs::paired(format, turns, options);
     if options.is_request {
-        turns = images::limited(format, turns, &options.rules.images, options.mark);
+        turns = images::limited(format, turns, &options.rules.images, options.nonce);
     }
     let (system, messages, ends) = match format {
         MessageFormat::OpenAi => openai::render(&turns, options),

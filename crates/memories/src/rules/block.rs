@@ -3,7 +3,7 @@
 //! The block labels memories as data from earlier conversations.
 
 use memoird_core::date::{Date, day_number};
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::quote::within;
 use memoird_core::time::Timestamp;
 
@@ -35,16 +35,16 @@ impl Block {
     /// Returns the text for the model, or an empty text if no memory fits.
     ///
     /// Its length does not depend on the nonce.
-    pub(crate) fn text(&self, mark: Mark) -> String {
+    pub(crate) fn text(&self, nonce: Nonce) -> String {
         match self.entries.as_str() {
             "" => String::new(),
-            entries => text(&mark.hidden_in(entries), mark),
+            entries => text(&nonce.hidden_in(entries), nonce),
         }
     }
 }
 
-fn text(entries: &str, mark: Mark) -> String {
-    format!("<recalled_memories {mark}>{HEAD}{entries}</recalled_memories {mark}>")
+fn text(entries: &str, nonce: Nonce) -> String {
+    format!("<recalled_memories {nonce}>{HEAD}{entries}</recalled_memories {nonce}>")
 }
 
 /// Renders the first hits that fit into `tokens_max`, as counted by `weigh`.
@@ -58,7 +58,7 @@ pub(crate) fn block(
     weigh: &dyn Fn(&str) -> u64,
 ) -> Block {
     // Weigh each entry alone first, so that long hits are not weighed repeatedly.
-    let mut sum = weigh(&text("", Mark::default()));
+    let mut sum = weigh(&text("", Nonce::default()));
     let mut entries = Vec::new();
     for hit in hits {
         let entry = entry(hit, now);
@@ -71,7 +71,7 @@ pub(crate) fn block(
     // The limit applies to the whole text, which may weigh more than the sum of its parts.
     while !entries.is_empty() {
         let concatenated = entries.concat();
-        let tokens = weigh(&text(&concatenated, Mark::default()));
+        let tokens = weigh(&text(&concatenated, Nonce::default()));
         if tokens <= tokens_max {
             return Block {
                 entries: concatenated,
@@ -105,7 +105,7 @@ fn age(days: i64) -> String {
 #[cfg(test)]
 mod tests {
     use memoird_core::ids::Generation;
-    use memoird_core::mark::MarkSecret;
+    use memoird_core::nonce::NonceSecret;
     use proptest::prelude::*;
 
     use super::super::manifest::tests::memory;
@@ -130,7 +130,7 @@ mod tests {
         let mut list = memory(2, MemoryKind::Feedback, "Always:\n- [user; today] short");
         list.polarity = Some(Polarity::Confirmation);
         let made = block(&[&tea, &list], at(NOON), 10_000, &bytes);
-        let text = made.text(Mark::default());
+        let text = made.text(Nonce::default());
         let text = text.strip_prefix("<recalled_memories 000000000>").unwrap();
         assert_eq!(
             text.strip_prefix(HEAD).unwrap(),
@@ -138,7 +138,7 @@ mod tests {
              - [feedback: confirmation; 2026-11-22, today] Always:\n  - [user; today] short\n\
              </recalled_memories 000000000>"
         );
-        let weight = bytes(&made.text(Mark::default()));
+        let weight = bytes(&made.text(Nonce::default()));
         assert_eq!((made.taken, made.tokens), (2, weight));
     }
 
@@ -151,12 +151,12 @@ mod tests {
             10_000,
             &bytes,
         );
-        let mark = MarkSecret::new([1; 32]).mark(Generation::new(1, 1));
-        let text = made.text(mark);
-        assert_eq!(text.len(), made.text(Mark::default()).len());
+        let nonce = NonceSecret::new([1; 32]).nonce(Generation::new(1, 1));
+        let text = made.text(nonce);
+        assert_eq!(text.len(), made.text(Nonce::default()).len());
         assert_eq!(text.to_lowercase().matches("<recalled").count(), 1);
         assert_eq!(text.matches("</").count(), 1);
-        assert!(text.ends_with(&format!("\n</recalled_memories {mark}>")));
+        assert!(text.ends_with(&format!("\n</recalled_memories {nonce}>")));
         assert!(
             !text.contains("\nSystem"),
             "a line of its own would be no data"
@@ -167,7 +167,7 @@ mod tests {
     fn the_same_hits_give_the_same_bytes_all_day_long() {
         let mut old = memory(1, MemoryKind::Project, "ships");
         old.observed_at = at(NOON - DAY - 7_200);
-        let of = |seconds| block(&[&old], at(seconds), 10_000, &bytes).text(Mark::default());
+        let of = |seconds| block(&[&old], at(seconds), 10_000, &bytes).text(Nonce::default());
         let midnight = NOON - NOON % DAY;
         for seconds in [midnight, midnight + 1, NOON, midnight + DAY - 1] {
             assert_eq!(of(seconds), of(NOON));
@@ -211,9 +211,9 @@ mod tests {
             };
             let made = block(&hits, at(NOON), tokens_max, &weigh);
             prop_assert!(made.tokens <= tokens_max);
-            prop_assert_eq!(made.tokens, if made.taken == 0 { 0 } else { weigh(&made.text(Mark::default())) });
+            prop_assert_eq!(made.tokens, if made.taken == 0 { 0 } else { weigh(&made.text(Nonce::default())) });
             for number in 0..hits.len() {
-                let is_there = made.text(Mark::default()).contains(&format!("] #{number}#"));
+                let is_there = made.text(Nonce::default()).contains(&format!("] #{number}#"));
                 prop_assert_eq!(is_there, number < made.taken);
             }
         }

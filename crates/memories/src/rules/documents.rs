@@ -181,7 +181,7 @@ impl DocumentValue {
         if let Self::Json(text) = &self {
             let parsed = serde_json::from_str::<serde::de::IgnoredAny>(text);
             parsed.map_err(|error| {
-                MemoryError::document_invalid("json", format!("is no JSON: {error}"))
+                MemoryError::document_invalid("json", format!("is not JSON: {error}"))
             })?;
         }
         Ok(self)

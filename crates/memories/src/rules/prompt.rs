@@ -2,7 +2,7 @@
 
 use memoird_core::date::Date;
 use memoird_core::ids::Subject;
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::quote::{one_line, within};
 use memoird_core::turn::Role;
 
@@ -18,7 +18,7 @@ pub struct ExtractionPrompt<'a> {
     /// Contents of memories that recalls showed to the session.
     pub recalled: &'a [String],
     /// Nonce in the tags around the sections.
-    pub mark: Mark,
+    pub nonce: Nonce,
 }
 
 /// A turn of the transcript.
@@ -44,10 +44,10 @@ const RULES: &str = include_str!("prompt/rules.txt");
 ///
 /// Its length is that of its inputs plus about 4,000 bytes. Equal arguments produce equal bytes.
 pub fn prompt(request: &ExtractionPrompt<'_>) -> String {
-    let mark = request.mark;
+    let nonce = request.nonce;
     let push_line = |prompt: &mut String, head: &str, text: &str| {
         prompt.push_str(head);
-        prompt.push_str(&within(&mark.hidden_in(text), TAGS));
+        prompt.push_str(&within(&nonce.hidden_in(text), TAGS));
         prompt.push('\n');
     };
     let mut prompt = format!(
@@ -61,27 +61,27 @@ pub fn prompt(request: &ExtractionPrompt<'_>) -> String {
         &one_line(request.subject.as_str(), 256),
     );
     prompt.push_str("\nWhat is known, one line for each memory, with its id at the end:\n\n");
-    prompt.push_str(&format!("<known {mark}>\n"));
+    prompt.push_str(&format!("<known {nonce}>\n"));
     // A manifest's lines have a fixed form. Only the tags of a memory could imitate the prompt's.
     for line in request.manifest.lines() {
         push_line(&mut prompt, "", line);
     }
-    prompt.push_str(&format!("</known {mark}>\n\n"));
+    prompt.push_str(&format!("</known {nonce}>\n\n"));
     prompt.push_str(&format!(
-        "What the assistant was told from memory:\n\n<recalled {mark}>\n"
+        "What the assistant was told from memory:\n\n<recalled {nonce}>\n"
     ));
     for content in request.recalled {
         push_line(&mut prompt, "- ", &one_line(content, RECALLED_CHARS_MAX));
     }
-    prompt.push_str(&format!("</recalled {mark}>\n\n"));
+    prompt.push_str(&format!("</recalled {nonce}>\n\n"));
     prompt.push_str("The transcript, with the number, day and role of each turn:\n\n");
-    prompt.push_str(&format!("<transcript {mark}>\n"));
+    prompt.push_str(&format!("<transcript {nonce}>\n"));
     for turn in request.turns {
         let day = turn.on.map_or(String::new(), |on| format!(" {on}"));
         let head = format!("[{}{day} {}] ", turn.seq, turn.role.name());
         push_line(&mut prompt, &head, &turn.text);
     }
-    prompt.push_str(&format!("</transcript {mark}>\n\n"));
+    prompt.push_str(&format!("</transcript {nonce}>\n\n"));
     prompt.push_str(RULES);
     prompt
 }
@@ -112,7 +112,7 @@ mod tests {
             manifest,
             turns,
             recalled: &recalled,
-            mark: Mark::default(),
+            nonce: Nonce::default(),
         })
     }
 

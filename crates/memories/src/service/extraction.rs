@@ -272,14 +272,14 @@ impl Memories {
                 }
             })
             .collect();
-        let mark = &self.shared.engine.sessions;
+        let sessions = &self.shared.engine.sessions;
         let request = ExtractionPrompt {
             today: Date::of(now),
             subject: &unread.subject,
             manifest: &manifest.text,
             turns: &said,
             recalled: told,
-            mark: mark.prompt_nonce(unread.generation, to_seq),
+            nonce: sessions.prompt_nonce(unread.generation, to_seq),
         };
         let said_at = turns
             .iter()

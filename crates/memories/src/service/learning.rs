@@ -214,7 +214,7 @@ impl Memories {
         }
         match entries(&answer.text) {
             Some(entries) => Ok(Answer { entries, tokens }),
-            None => unusable("the answer is no JSON list of facts"),
+            None => unusable("the answer is not a JSON list of facts"),
         }
     }
 

@@ -200,7 +200,7 @@ impl RecalledMemories for Candidates {
         };
         shown.truncate(block.taken);
         MemoryBlock {
-            text: block.text(point.mark),
+            text: block.text(point.nonce),
             tokens: block.tokens,
             shown,
         }

@@ -145,13 +145,16 @@ mod tests {
         }
         for embedding in ["\"AACAPw==\"", "[]", "[\"1\"]", "null", "[[1]]", "{}"] {
             let body = format!(r#"{{"data":[{{"embedding":{embedding}}}]}}"#);
-            assert!(problem(&body, 1).contains("no list of numbers"), "{body}");
+            assert!(
+                problem(&body, 1).contains("not a list of numbers"),
+                "{body}"
+            );
         }
         let long = format!(
             r#"{{"data":[{{"embedding":[1{}]}}]}}"#,
             ",1".repeat(DIMENSIONS_MAX)
         );
-        assert!(problem(&long, 1).contains("no list of numbers"));
+        assert!(problem(&long, 1).contains("not a list of numbers"));
         let mixed = r#"{"data":[{"embedding":[1]},{"embedding":[1,2]}]}"#;
         assert!(problem(mixed, 2).contains("different dimensions"));
     }

@@ -19,7 +19,8 @@ pub(super) fn bytes_max(documents: &[&str]) -> usize {
 
 /// Parses the scores of all texts, in order, each from 0 to 1.
 pub(super) fn scores(body: &[u8], documents: usize) -> Result<Vec<f64>, ModelFault> {
-    let answer: Value = serde_json::from_slice(body).map_err(|_| invalid_response("is no JSON"))?;
+    let answer: Value =
+        serde_json::from_slice(body).map_err(|_| invalid_response("is not JSON"))?;
     if answer.get("error").is_some_and(|error| !error.is_null()) {
         return Err(error_in_success_body(body));
     }
@@ -120,12 +121,9 @@ mod tests {
         let of = |items: &[String]| format!(r#"{{"results":[{}]}}"#, items.join(","));
         let two = |one: &str, other: &str| of(&[item(one, "0.5"), item(other, "0.5")]);
         for (body, word) in [
-            (String::new(), "not a JSON"),
-            ("<html>".into(), "not a JSON"),
-            (
-                r#"{"results":[{"index":0,"relevance_sc"#.into(),
-                "not a JSON",
-            ),
+            (String::new(), "not JSON"),
+            ("<html>".into(), "not JSON"),
+            (r#"{"results":[{"index":0,"relevance_sc"#.into(), "not JSON"),
             ("{}".into(), "no list"),
             ("null".into(), "no list"),
             (r#"{"results":{}}"#.into(), "no list"),
@@ -148,7 +146,7 @@ mod tests {
                 of(&[item("0", "0.5"), item("1", "\"NaN\"")]),
                 "a score that is not a number",
             ),
-            (of(&[item("0", "0.5"), item("1", "NaN")]), "not a JSON"),
+            (of(&[item("0", "0.5"), item("1", "NaN")]), "not JSON"),
             (
                 of(&[item("0", "0.5"), item("1", "1e999")]),
                 "a score that is not a number",

@@ -106,7 +106,7 @@ async fn failures_hide_the_request_content() {
         ("413 Too Large", &chatty, "413"),
         ("422 Unprocessable", &chatty, "422"),
         ("200 OK", &chatty, "an error"),
-        ("200 OK", &good[..40], "not a JSON"),
+        ("200 OK", &good[..40], "not JSON"),
         (
             "200 OK",
             r#"{"results":[{"index":0,"relevance_score":0.1}]}"#,
@@ -120,7 +120,7 @@ async fn failures_hide_the_request_content() {
         (
             "200 OK",
             r#"[{"index":0,"score":0.1},{"index":1,"score":NaN}]"#,
-            "not a JSON",
+            "not JSON",
         ),
         (
             "200 OK",

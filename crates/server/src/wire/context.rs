@@ -6,7 +6,7 @@ use memoird_core::budget::{Budget, BudgetOverride};
 use memoird_core::ids::TenantId;
 use memoird_core::json::{VALUES_MAX, has_too_many_values};
 use memoird_core::limits::Limits;
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use memoird_core::window::{NextCut, Omission, OmissionReason, Policy, Report};
@@ -59,7 +59,7 @@ struct WindowToRender {
     /// Text of the memories; may be empty.
     block: String,
     /// Nonce in text inserted by memoird.
-    mark: Mark,
+    nonce: Nonce,
     rewound: SeqRanges,
     /// Rules of the model for requests.
     rules: MessageRules,
@@ -172,7 +172,7 @@ pub(crate) async fn reply(
                 turns: turns.clone(),
                 breakpoints,
                 block: outcome.memories.text,
-                mark: outcome.mark,
+                nonce: outcome.nonce,
                 rewound: outcome.rewound,
                 rules: outcome.rules,
             };
@@ -310,7 +310,7 @@ fn rendered(
         turns,
         mut breakpoints,
         block,
-        mark,
+        nonce,
         rewound,
         rules,
     } = window;
@@ -330,7 +330,7 @@ fn rendered(
         system: &options.system,
         cache_after: &breakpoints[..cached],
         behind_gap: &behind_gap,
-        mark,
+        nonce,
         is_request: true,
         is_start: true,
         rules,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use memoird_core::ids::SessionKey;
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::quote;
 use memoird_core::turn::estimate_tokens;
 use memoird_formats::tokens::Scale;
@@ -64,13 +64,13 @@ pub(super) fn is_short(bytes: usize) -> bool {
 pub(super) fn count_turns(
     scale: &Scale,
     turns: Vec<(u64, Arc<[u8]>)>,
-    mark: Mark,
+    nonce: Nonce,
 ) -> Vec<(u64, u64)> {
     let count = |(seq, content): (u64, Arc<[u8]>)| {
         let tokens = match encoding::open(&content) {
             // Count the escaped form that windows show.
-            Some(mut turn) if quote::has_marks(&content) || mark.is_in(&content) => {
-                quote::unmark(&mut turn, mark);
+            Some(mut turn) if quote::has_marks(&content) || nonce.is_in(&content) => {
+                quote::unmark(&mut turn, nonce);
                 scale.turn(&turn)
             }
             Some(turn) => scale.turn(&turn),

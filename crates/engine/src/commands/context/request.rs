@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use memoird_core::budget::BudgetOverride;
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::MessageFormat;
@@ -55,7 +55,7 @@ pub struct ContextOutcome {
     /// Explains the selection of turns.
     pub report: Report,
     /// Nonce of memoird's own text in the window.
-    pub mark: Mark,
+    pub nonce: Nonce,
     /// Seqs of rewound turns. Turns that did not fit are not included.
     pub rewound: SeqRanges,
     /// Preview of the next cut, in a dry run.

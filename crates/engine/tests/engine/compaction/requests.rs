@@ -256,7 +256,7 @@ fn requested(format: MessageFormat, window: &ContextOutcome) -> Vec<Value> {
     let gaps = (1..seqs.len()).filter(|&at| seqs[at - 1] > 0 && seqs[at] != seqs[at - 1] + 1);
     let options = RenderOptions {
         behind_gap: &gaps.collect::<Vec<_>>(),
-        mark: window.mark,
+        nonce: window.nonce,
         is_request: true,
         ..RenderOptions::default()
     };

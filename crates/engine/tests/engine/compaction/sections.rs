@@ -261,7 +261,7 @@ async fn input_of_a_summarizer_has_timestamps_and_the_previous_summary() {
             pieces: &request.chunks,
             turns: &request.turns,
             tokens_max: request.tokens_max,
-            mark: request.mark,
+            nonce: request.nonce,
         })
     });
     let previous = asked[1].previous.as_ref().expect("the previous summary");

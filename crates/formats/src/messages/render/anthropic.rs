@@ -8,7 +8,7 @@ mod given;
 
 use std::mem;
 
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
@@ -49,13 +49,13 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
                 Some((content, fields)) => {
                     Some(Message::given(given_by(turn.role), content, fields))
                 }
-                None => translate(turn, &ids, options.mark),
+                None => translate(turn, &ids, options.nonce),
             }
         })
         .collect();
     if options.is_request {
         place(&mut written, options.rules.system_inside, |index| {
-            translate(&rest[index], &ids, options.mark)
+            translate(&rest[index], &ids, options.nonce)
         });
         // Requested breakpoints replace those of the bot.
         let mut own = if marks.is_empty() { OWN_MARKS_MAX } else { 0 };
@@ -154,11 +154,11 @@ fn said_by(role: Role) -> &'static str {
     }
 }
 
-fn translate<'a>(turn: &'a Turn, ids: &Ids<'a>, mark: Mark) -> Option<Message> {
+fn translate<'a>(turn: &'a Turn, ids: &Ids<'a>, nonce: Nonce) -> Option<Message> {
     if turn.role == Role::System {
         let joined = texts(turn, ids).join("\n\n");
         // Users can write this word, but not the nonce.
-        let text = (!joined.is_empty()).then(|| format!("[system {mark}] {joined}"))?;
+        let text = (!joined.is_empty()).then(|| format!("[system {nonce}] {joined}"))?;
         return Some(Message::translated(
             "user",
             vec![text_block(text)],

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 
 use super::extra::Extra;
@@ -24,13 +24,13 @@ pub(super) fn limited<'a>(
     format: MessageFormat,
     mut turns: Cow<'a, [Turn]>,
     limits: &ImageLimits,
-    mark: Mark,
+    nonce: Nonce,
 ) -> Cow<'a, [Turn]> {
     let out = beyond(&images(format, &turns, limits), limits);
     if out.is_empty() {
         return turns;
     }
-    let text = format!("[memoird {mark}: an image is left out here]");
+    let text = format!("[memoird {nonce}: an image is left out here]");
     let note = Part::from(PartKind::Text(text));
     let shown = turns.to_mut();
     for (turn, part, inner) in out {

@@ -6,7 +6,7 @@
 mod fitted;
 mod given;
 
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
@@ -27,7 +27,7 @@ const LIST: ListFormat = ListFormat {
 pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let ids = Ids::new(FORMAT, turns);
     let mut writer = Writer {
-        mark: options.mark,
+        nonce: options.nonce,
         ..Writer::default()
     };
     if !options.system.is_empty() {
@@ -58,8 +58,8 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     writer.answer_open_calls();
     writer.flush();
     if options.is_request {
-        let (rules, mark) = (&options.rules, options.mark);
-        writer.messages = fitted::fitted(writer.messages, &mut writer.ends, rules, mark);
+        let (rules, nonce) = (&options.rules, options.nonce);
+        writer.messages = fitted::fitted(writer.messages, &mut writer.ends, rules, nonce);
     }
     (String::new(), writer.messages, writer.ends)
 }
@@ -91,7 +91,7 @@ struct Writer {
     waiting: Option<Waiting>,
     /// Ids of calls that have no result yet.
     open_calls: Vec<Value>,
-    mark: Mark,
+    nonce: Nonce,
 }
 
 /// Parts for a user message that came with the results of a call.
@@ -125,7 +125,7 @@ impl Writer {
             return;
         }
         let open_calls = std::mem::take(&mut self.open_calls).into_iter();
-        let pending = format!("[memoird {}: no result yet]", self.mark);
+        let pending = format!("[memoird {}: no result yet]", self.nonce);
         let result = |id: Value| json!({ "role": "tool", "tool_call_id": id, "content": pending });
         self.messages.extend(open_calls.map(result));
     }

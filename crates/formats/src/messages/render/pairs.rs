@@ -12,7 +12,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::ties::PartIds;
 use memoird_core::turn::{MediaSource, MessageFormat, Part, PartKind, Role, Turn};
 use memoird_core::{condense, quote};
@@ -62,15 +62,15 @@ pub(super) fn paired<'a>(
     let mut turns = Cow::Borrowed(turns);
     if options.is_request && !options.rules.reasoning {
         let edits = reasoning(&turns);
-        apply(format, &mut turns, &edits, options.mark);
+        apply(format, &mut turns, &edits, options.nonce);
     }
     if options.is_request || options.is_start {
         let edits = Finder::new(format, &turns).edits(options.is_request);
-        apply(format, &mut turns, &edits, options.mark);
+        apply(format, &mut turns, &edits, options.nonce);
     }
     if options.is_request && format == MessageFormat::OpenAiResponses {
         let edits = lone_reasoning(format, &turns);
-        apply(format, &mut turns, &edits, options.mark);
+        apply(format, &mut turns, &edits, options.nonce);
     }
     turns
 }
@@ -281,7 +281,7 @@ fn apply(
     format: MessageFormat,
     turns: &mut Cow<'_, [Turn]>,
     edits: &BTreeMap<Place, Edit>,
-    mark: Mark,
+    nonce: Nonce,
 ) {
     if edits.is_empty() {
         return;
@@ -291,7 +291,7 @@ fn apply(
         let mut edited = EditedTurn::new(&mut turns[turn]);
         match edit {
             Edit::Unlink => edited.unlink(part),
-            Edit::Note => edited.note(part, mark),
+            Edit::Note => edited.note(part, nonce),
             Edit::Drop => edited.remove(part),
             Edit::Leave => edited.leave(format, part),
         }
@@ -347,8 +347,8 @@ impl<'t> EditedTurn<'t> {
         part.extra_json = extra(&fields);
     }
 
-    fn note(&mut self, part: usize, mark: Mark) {
-        let note = note(&self.turn.parts[part], mark);
+    fn note(&mut self, part: usize, nonce: Nonce) {
+        let note = note(&self.turn.parts[part], nonce);
         if let Some(item) = self.item(part)
             && let Some(items) = self.items()
         {
@@ -380,7 +380,7 @@ impl<'t> EditedTurn<'t> {
 }
 
 /// Returns the note that replaces an output without its call, followed by the media of the output.
-fn note(part: &Part, mark: Mark) -> Vec<Part> {
+fn note(part: &Part, nonce: Nonce) -> Vec<Part> {
     let fields = Extra::read(&part.extra_json);
     let kind = fields.kind().unwrap_or_default().to_owned();
     let (what, content, media) = match &part.kind {
@@ -403,7 +403,7 @@ fn note(part: &Part, mark: Mark) -> Vec<Part> {
             (kind, content, media)
         }
     };
-    let line = format!("[memoird {mark}: {what} of a call that is not shown here]");
+    let line = format!("[memoird {nonce}: {what} of a call that is not shown here]");
     let text = format!("{line}\n{content}").trim_end().to_owned();
     [vec![PartKind::Text(text).into()], media].concat()
 }

@@ -40,7 +40,7 @@ impl DocumentFilter {
             return Err(format!("has {bytes} bytes, the limit is {limit}"));
         }
         let value: Value =
-            serde_json::from_str(json).map_err(|error| format!("is no JSON: {error}"))?;
+            serde_json::from_str(json).map_err(|error| format!("is not JSON: {error}"))?;
         let Value::Object(members) = value else {
             return Err("is no object; name members and what they are".to_owned());
         };

@@ -34,7 +34,7 @@ fn the_prompt() -> String {
         pieces: &ask.chunks,
         turns: &ask.turns,
         tokens_max: ask.tokens_max,
-        mark: ask.mark,
+        nonce: ask.nonce,
     })
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use memoird_core::compaction::transcript::{Call, TranscriptTurn};
 use memoird_core::compaction::{Body, Summary, Written};
 use memoird_core::ids::{Generation, SessionId, TenantId};
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_engine::{FaultKind, ModelFault, Summarizer, SummarizerReply, SummaryRequest};
@@ -139,7 +139,7 @@ fn ask() -> Arc<SummaryRequest> {
         ]
         .into(),
         tokens_max: 800,
-        mark: Mark::default(),
+        nonce: Nonce::default(),
     })
 }
 

@@ -316,7 +316,7 @@ fn shown(turns: Vec<WindowTurn>, block: &str) -> WindowToRender {
         turns: turns.into(),
         breakpoints: vec![0],
         block: block.to_owned(),
-        mark: Mark::default(),
+        nonce: Nonce::default(),
         rewound: SeqRanges::default(),
         rules: MessageRules::default(),
     }
@@ -381,7 +381,7 @@ fn messages_by(
         turns: turns.into(),
         breakpoints: vec![count - 1],
         block: "known: tea".into(),
-        mark: Mark::default(),
+        nonce: Nonce::default(),
         rewound: SeqRanges::default(),
         rules,
     };

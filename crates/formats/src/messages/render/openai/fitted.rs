@@ -2,7 +2,7 @@
 //!
 //! Messages are merged, missing ones inserted, and empty texts removed.
 
-use memoird_core::mark::Mark;
+use memoird_core::nonce::Nonce;
 use serde_json::{Map, Value, json};
 
 use crate::messages::render::extra::add;
@@ -22,14 +22,14 @@ pub(super) fn fitted(
     messages: Vec<Value>,
     ends: &mut [usize],
     rules: &MessageRules,
-    mark: Mark,
+    nonce: Nonce,
 ) -> Vec<Value> {
     if *rules == MessageRules::default() {
         return messages;
     }
     let mut fitter = Fitter {
         rules,
-        mark,
+        nonce,
         messages: Vec::with_capacity(messages.len()),
     };
     let mut counts = vec![0];
@@ -47,7 +47,7 @@ pub(super) fn fitted(
 
 struct Fitter<'a> {
     rules: &'a MessageRules,
-    mark: Mark,
+    nonce: Nonce,
     messages: Vec<Map<String, Value>>,
 }
 
@@ -71,7 +71,7 @@ impl Fitter<'_> {
             self.messages.push(said("user", LEAD_IN.to_owned()));
         }
         if is_after_tool && role(&message) == "user" && !self.rules.user_after_tool {
-            let nothing = format!("[memoird {}: no reply was given here]", self.mark);
+            let nothing = format!("[memoird {}: no reply was given here]", self.nonce);
             self.messages.push(said("assistant", nothing));
         }
         match self.messages.last_mut() {
@@ -88,7 +88,7 @@ impl Fitter<'_> {
         if is_leading {
             return;
         }
-        let text = format!("[system {}] ", self.mark);
+        let text = format!("[system {}] ", self.nonce);
         match message.get_mut("content") {
             Some(Value::String(content)) => content.insert_str(0, &text),
             Some(Value::Array(parts)) => parts.insert(0, json!({ "type": "text", "text": text })),

@@ -21,16 +21,16 @@ const COUNT: u64 = 899_999_999;
 
 /// Key for deriving all nonces. Without it, nonces cannot be guessed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct MarkSecret([u8; 32]);
+pub struct NonceSecret([u8; 32]);
 
 /// A nine-digit nonce for the windows of one generation, or for one prompt.
 ///
 /// It is stable, so that rebuilding a window yields the same bytes. Its length is fixed, because
 /// most tokenizers give digit strings of equal length the same token count.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Mark([u8; DIGITS]);
+pub struct Nonce([u8; DIGITS]);
 
-impl MarkSecret {
+impl NonceSecret {
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -41,7 +41,7 @@ impl MarkSecret {
     }
 
     /// Returns the nonce for the windows of a generation.
-    pub fn mark(&self, generation: Generation) -> Mark {
+    pub fn nonce(&self, generation: Generation) -> Nonce {
         self.derived(generation, 0)
     }
 
@@ -49,11 +49,11 @@ impl MarkSecret {
     ///
     /// It differs from the window nonce and from that of the next prompt, because a model may
     /// repeat it in its reply.
-    pub fn prompt_mark(&self, generation: Generation, through_seq: u64) -> Mark {
+    pub fn prompt_nonce(&self, generation: Generation, through_seq: u64) -> Nonce {
         self.derived(generation, through_seq.max(1))
     }
 
-    fn derived(&self, generation: Generation, number: u64) -> Mark {
+    fn derived(&self, generation: Generation, number: u64) -> Nonce {
         // The inputs have fixed lengths, and most of the digest stays secret.
         let digest = Sha256::new()
             .chain_update(self.0)
@@ -70,17 +70,17 @@ impl MarkSecret {
             *digit += u8::try_from(left % 10).unwrap_or_default();
             left /= 10;
         }
-        Mark(digits)
+        Nonce(digits)
     }
 }
 
-impl fmt::Debug for MarkSecret {
+impl fmt::Debug for NonceSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MarkSecret(..)")
+        f.write_str("NonceSecret(..)")
     }
 }
 
-impl Mark {
+impl Nonce {
     pub fn as_str(&self) -> &str {
         str::from_utf8(&self.0).unwrap_or_default()
     }
@@ -101,21 +101,21 @@ impl Mark {
 }
 
 /// A placeholder that no generation has as its nonce.
-impl Default for Mark {
+impl Default for Nonce {
     fn default() -> Self {
         Self([b'0'; DIGITS])
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl fmt::Debug for Mark {
+impl fmt::Debug for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mark({self})")
+        write!(f, "Nonce({self})")
     }
 }
 
@@ -125,35 +125,35 @@ mod tests {
 
     #[test]
     fn a_generation_has_one_mark_and_another_secret_gives_another() {
-        let secret = MarkSecret::new([7; 32]);
-        let marks: Vec<Mark> = (0..1_000)
-            .map(|number| secret.mark(Generation::new(number, 1)))
+        let secret = NonceSecret::new([7; 32]);
+        let marks: Vec<Nonce> = (0..1_000)
+            .map(|number| secret.nonce(Generation::new(number, 1)))
             .collect();
-        for (number, mark) in (0..).zip(&marks) {
-            assert_eq!(secret.mark(Generation::new(number, 1)), *mark);
-            assert_eq!(mark.as_str().len(), DIGITS);
-            assert!((FIRST..FIRST + COUNT).contains(&mark.as_str().parse().unwrap()));
+        for (number, nonce) in (0..).zip(&marks) {
+            assert_eq!(secret.nonce(Generation::new(number, 1)), *nonce);
+            assert_eq!(nonce.as_str().len(), DIGITS);
+            assert!((FIRST..FIRST + COUNT).contains(&nonce.as_str().parse().unwrap()));
         }
-        let mut others: Vec<&str> = marks.iter().map(Mark::as_str).collect();
+        let mut others: Vec<&str> = marks.iter().map(Nonce::as_str).collect();
         others.sort_unstable();
         others.dedup();
         assert!(others.len() > 990, "{}", others.len());
-        let other = MarkSecret::new([8; 32]).mark(Generation::new(0, 1));
+        let other = NonceSecret::new([8; 32]).nonce(Generation::new(0, 1));
         assert_ne!(other, marks[0]);
-        let prompt = |seq| secret.prompt_mark(Generation::new(0, 1), seq);
+        let prompt = |seq| secret.prompt_nonce(Generation::new(0, 1), seq);
         assert!(prompt(1) != marks[0] && prompt(1) != prompt(2) && prompt(2) == prompt(2));
-        assert_eq!(format!("{secret:?}"), "MarkSecret(..)");
+        assert_eq!(format!("{secret:?}"), "NonceSecret(..)");
     }
 
     #[test]
     fn digits_that_somebody_learnt_are_other_ones_in_what_is_said() {
-        let mark = MarkSecret::new([7; 32]).mark(Generation::new(1, 1));
-        let said = format!("[m{mark}{mark}] {{\"n\":{mark}}}");
-        assert!(mark.is_in(said.as_bytes()));
-        let hidden = mark.hidden_in(&said);
+        let nonce = NonceSecret::new([7; 32]).nonce(Generation::new(1, 1));
+        let said = format!("[m{nonce}{nonce}] {{\"n\":{nonce}}}");
+        assert!(nonce.is_in(said.as_bytes()));
+        let hidden = nonce.hidden_in(&said);
         assert_eq!(hidden.len(), said.len());
-        assert!(!mark.is_in(hidden.as_bytes()));
+        assert!(!nonce.is_in(hidden.as_bytes()));
         assert!(hidden.ends_with("{\"n\":999999999}"), "{hidden}");
-        assert!(matches!(mark.hidden_in("12345678"), Cow::Borrowed(_)));
+        assert!(matches!(nonce.hidden_in("12345678"), Cow::Borrowed(_)));
     }
 }
