@@ -255,7 +255,7 @@ fn interrupted_conversion_is_finished_by_the_next_one() {
             match step {
                 // Half of the copy is written.
                 ConversionStep::Copied => {
-                    fs::write(path.with_extension("db.converted"), [7; 5_000]).unwrap()
+                    fs::write(path.with_extension("db.converted"), [7; 5_000]).unwrap();
                 }
                 // A part of the old file is overwritten.
                 ConversionStep::Replaced => {
