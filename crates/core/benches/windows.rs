@@ -14,7 +14,7 @@ use memoird_core::session::{AppendCommand, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_core::turn::{NewTurn, PartKind, Role, Turn};
 use memoird_core::window::{
-    Ask, Codec, Overheads, Policy, ScaleId, Window, WindowSettings, overheads,
+    Codec, Overheads, Policy, ScaleId, Window, WindowInput, WindowSettings, overheads,
 };
 
 fn main() {
@@ -134,7 +134,7 @@ impl Chat {
             self.session.uncounted(SCALE, u64::MAX).is_empty(),
             "all is counted"
         );
-        let ask = Ask {
+        let input = WindowInput {
             nonce: Nonce::default(),
             model: "m",
             model_budget: Budget {
@@ -162,7 +162,7 @@ impl Chat {
             soft_percent: None,
             summary_tokens: None,
         };
-        match self.session.window(&ask) {
+        match self.session.window(&input) {
             Ok(window) => window,
             Err(error) => panic!("{error}"),
         }

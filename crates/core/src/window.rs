@@ -15,12 +15,12 @@
 //! taken from `safety_headroom` first. The windows of a session with compaction are cut at
 //! `hard_watermark`.
 
-mod ask;
 mod block;
 mod choose;
 mod content;
 mod counts;
 mod cut;
+mod input;
 mod items;
 mod kept;
 mod memory;
@@ -35,10 +35,10 @@ mod tests;
 mod trim;
 mod words;
 
-pub(crate) use ask::percent;
-pub use ask::{Ask, Codec, Overheads, WindowTurn};
 pub use counts::ScaleId;
 pub use cut::{Cut, CutKey, Found, How, Reduced, Shown};
+pub(crate) use input::percent;
+pub use input::{Codec, Overheads, WindowInput, WindowTurn};
 pub use kept::WindowTurns;
 pub use memory::{SavedCut, Windows};
 pub use plan::{NextCut, Window, overheads};

@@ -204,7 +204,7 @@ impl RemoteSummarizer {
     }
 
     async fn answer(&self, request: &SummaryRequest) -> Result<SummarizerReply, ModelFault> {
-        let prompt = prompt::prompt(&prompt::Ask {
+        let prompt = prompt::prompt(&prompt::SummaryPrompt {
             previous: request.previous.as_deref(),
             pieces: &request.chunks,
             turns: &request.turns,

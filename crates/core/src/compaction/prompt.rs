@@ -14,7 +14,7 @@ use crate::quote::within;
 pub use answer::{as_json, parse_answer};
 
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct SummaryPrompt<'a> {
     /// Previous summary, which the reply continues.
     pub previous: Option<&'a Summary>,
     /// Replies about pieces, if the span was too long for one call.
@@ -40,23 +40,28 @@ pub fn system() -> &'static str {
 /// Builds the prompt, a few thousand bytes longer than its parts.
 ///
 /// The same arguments yield the same bytes.
-pub fn prompt(ask: &Ask<'_>) -> String {
+pub fn prompt(request: &SummaryPrompt<'_>) -> String {
     let mut prompt = String::new();
-    if let Some(previous) = ask.previous {
+    if let Some(previous) = request.previous {
         prompt.push_str("The summary so far:\n\n");
-        push_block(&mut prompt, "earlier", &previous.text, ask.nonce);
+        push_block(&mut prompt, "earlier", &previous.text, request.nonce);
     }
-    if !ask.pieces.is_empty() {
+    if !request.pieces.is_empty() {
         prompt.push_str("Summaries of the pieces of the conversation, oldest first:\n\n");
     }
-    for piece in ask.pieces {
-        push_block(&mut prompt, "piece", &as_json(piece).to_string(), ask.nonce);
+    for piece in request.pieces {
+        push_block(
+            &mut prompt,
+            "piece",
+            &as_json(piece).to_string(),
+            request.nonce,
+        );
     }
-    if !ask.turns.is_empty() {
+    if !request.turns.is_empty() {
         prompt.push_str("The turns, with number, role and time, oldest first:\n\n");
-        let nonce = ask.nonce;
+        let nonce = request.nonce;
         prompt.push_str(&format!("<transcript {nonce}>\n"));
-        for turn in ask.turns.iter().filter(|turn| !turn.text.is_empty()) {
+        for turn in request.turns.iter().filter(|turn| !turn.text.is_empty()) {
             let at = turn
                 .said_at
                 .map(minute)
@@ -70,7 +75,7 @@ pub fn prompt(ask: &Ask<'_>) -> String {
     }
     prompt.push_str(&format!(
         "Summarize all of this in one JSON object of at most {} tokens.\n",
-        ask.tokens_max
+        request.tokens_max
     ));
     prompt
 }

@@ -6,7 +6,7 @@ use super::Session;
 use crate::change::Change;
 use crate::error::CoreError;
 use crate::time::{Now, Steady};
-use crate::window::{Ask, NextCut, ScaleId, Window, Windows};
+use crate::window::{NextCut, ScaleId, Window, WindowInput, Windows};
 
 impl Session {
     /// Returns the turns that a window may need and that are not counted on this scale yet.
@@ -28,22 +28,22 @@ impl Session {
     ///
     /// # Errors
     /// [`CoreError::CurrentTurnTooLarge`].
-    pub fn window(&mut self, ask: &Ask<'_>) -> Result<Window, CoreError> {
+    pub fn window(&mut self, input: &WindowInput<'_>) -> Result<Window, CoreError> {
         let windows = self.windows.get_or_insert_default();
         let compacting = self.compacting.as_ref();
         let summary = compacting.and_then(|compacting| compacting.summary.as_ref());
-        windows.window(&self.history, self.head.last_seq, summary, ask)
+        windows.window(&self.history, self.head.last_seq, summary, input)
     }
 
     /// Previews the next cut as if it were made now. `None` for sliding windows.
     ///
     /// # Errors
     /// [`CoreError::CurrentTurnTooLarge`].
-    pub fn next_cut(&mut self, ask: &Ask<'_>) -> Result<Option<NextCut>, CoreError> {
+    pub fn next_cut(&mut self, input: &WindowInput<'_>) -> Result<Option<NextCut>, CoreError> {
         let windows = self.windows.get_or_insert_default();
         let compacting = self.compacting.as_ref();
         let summary = compacting.and_then(|compacting| compacting.summary.as_ref());
-        windows.next_cut(&self.history, self.head.last_seq, summary, ask)
+        windows.next_cut(&self.history, self.head.last_seq, summary, input)
     }
 
     /// State of its windows, or `None` before the first window.

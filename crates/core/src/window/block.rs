@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::compaction::{Summary, acknowledgement};
 
-use super::ask::{Ask, WindowTurn};
 use super::counts::ScaleId;
+use super::input::{WindowInput, WindowTurn};
 
 /// An encoded and counted summary.
 #[derive(Clone, Debug)]
@@ -20,19 +20,19 @@ pub(super) struct Block {
 
 impl Block {
     /// Encodes a summary, and counts it if its tokens are not `known`.
-    pub(super) fn new(summary: &Arc<Summary>, known: Option<u64>, ask: &Ask<'_>) -> Self {
+    pub(super) fn new(summary: &Arc<Summary>, known: Option<u64>, input: &WindowInput<'_>) -> Self {
         let window_turn = |turn, known: Option<u64>| {
-            let tokens = known.unwrap_or_else(|| (ask.weigh)(&turn));
+            let tokens = known.unwrap_or_else(|| (input.weigh)(&turn));
             WindowTurn {
-                content: (ask.codec.seal)(turn, 0),
+                content: (input.codec.seal)(turn, 0),
                 tokens,
             }
         };
-        let said = window_turn(summary.turn(ask.nonce), known);
+        let said = window_turn(summary.turn(input.nonce), known);
         let acknowledged = window_turn(acknowledgement(), None);
         Self {
             summary: Arc::clone(summary),
-            scale: ask.scale,
+            scale: input.scale,
             said,
             acknowledged,
         }

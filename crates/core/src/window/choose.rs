@@ -17,9 +17,9 @@ use crate::error::CoreError;
 use crate::history::TurnRecord;
 use crate::turn::{PartKind, Role, Turn};
 
-use super::ask::{Ask, percent};
 use super::block::Block;
 use super::cut::{Cut, Found};
+use super::input::{WindowInput, percent};
 use super::items::{Composed, Composer, Item};
 use super::policy::Policy;
 use super::reduce;
@@ -72,9 +72,9 @@ pub(super) struct Target {
 pub(super) fn cut<'a>(
     composer: &Composer<'a>,
     from: &Cut,
-    ask: &Ask<'_>,
+    input: &WindowInput<'_>,
 ) -> Result<(Cut, Composed<'a>), CoreError> {
-    cut_ahead(composer, from, 0, ask)
+    cut_ahead(composer, from, 0, input)
 }
 
 /// Like [`cut`], but for a future cut when the window has grown by `growth` tokens.
@@ -85,20 +85,20 @@ pub(super) fn cut_ahead<'a>(
     composer: &Composer<'a>,
     from: &Cut,
     growth: u64,
-    ask: &Ask<'_>,
+    input: &WindowInput<'_>,
 ) -> Result<(Cut, Composed<'a>), CoreError> {
     // Nothing was left out after a new summary yet, and nothing should be.
     let is_fresh = from.made_at == 0 && composer.block.is_some();
-    let mut maker = Maker::new(composer, from, ask);
+    let mut maker = Maker::new(composer, from, input);
     salience::leave_torn(&mut maker);
-    if ask.settings.supersede {
-        reduce::supersede(composer, &mut maker.made, &maker.unit, ask);
+    if input.settings.supersede {
+        reduce::supersede(composer, &mut maker.made, &maker.unit, input);
     }
     maker.trim_request();
     maker.fit_newest_results();
     let whole = maker.made.clone();
     let caps = maker.caps();
-    let goal = maker.floor(ask.settings.floor_percent);
+    let goal = maker.floor(input.settings.floor_percent);
     let least = maker.floor(TAIL_PERCENT_MIN);
     let floor = goal.saturating_sub(growth).max(least);
     maker.trim_older(floor);
@@ -119,7 +119,7 @@ pub(super) fn cut_ahead<'a>(
     let target = maker.target_beside_summary(floor, least, caps);
     maker.trim_older(target.tokens);
     let unthinned = maker.made.clone();
-    if ask.policy == Policy::Salience {
+    if input.policy == Policy::Salience {
         // Turns that the history is about to drop leave first, regardless of importance.
         maker.begin_within(Target {
             tokens: u64::MAX,
@@ -129,7 +129,7 @@ pub(super) fn cut_ahead<'a>(
             salience::thin_out(&mut maker, &least, target.tokens);
         }
     }
-    if ask.policy != Policy::Salience || !maker.is_worth_it(target) {
+    if input.policy != Policy::Salience || !maker.is_worth_it(target) {
         maker.made = unthinned;
         maker.begin_within(target);
     }
@@ -144,11 +144,11 @@ pub(super) fn cut_ahead<'a>(
 pub(super) fn slide<'a>(
     composer: &Composer<'a>,
     turns: u32,
-    ask: &Ask<'_>,
+    input: &WindowInput<'_>,
 ) -> Result<(Cut, Composed<'a>), CoreError> {
-    let mut maker = Maker::new(composer, &Cut::default(), ask);
+    let mut maker = Maker::new(composer, &Cut::default(), input);
     maker.forget_request();
-    if let Some(start) = maker.last_units(ask.budget, turns.into()) {
+    if let Some(start) = maker.last_units(input.budget, turns.into()) {
         maker.begin_at(start.seq);
     }
     maker.checked()
@@ -157,7 +157,7 @@ pub(super) fn slide<'a>(
 /// A cut in progress.
 pub(super) struct Maker<'m, 'a> {
     pub(super) composer: &'m Composer<'a>,
-    pub(super) ask: &'m Ask<'m>,
+    pub(super) input: &'m WindowInput<'m>,
     pub(super) made: Cut,
     /// Turns that always stay: `current`, and the request that is being answered.
     pub(super) unit: Vec<u64>,
@@ -175,7 +175,7 @@ pub(super) struct Maker<'m, 'a> {
 
 impl<'m, 'a> Maker<'m, 'a> {
     /// Starts from the previous cut. How turns are shown is decided again.
-    fn new(composer: &'m Composer<'a>, from: &Cut, ask: &'m Ask<'m>) -> Self {
+    fn new(composer: &'m Composer<'a>, from: &Cut, input: &'m WindowInput<'m>) -> Self {
         let view = composer.view;
         let apart = view.apart.iter().copied().chain(view.tail_from(0).take(8));
         let leading = apart.filter(|record| view.leads(record));
@@ -187,9 +187,9 @@ impl<'m, 'a> Maker<'m, 'a> {
             .filter(|request| request.seq > composer.through_seq());
         let mut maker = Self {
             composer,
-            ask,
+            input,
             made: Cut {
-                budget: ask.budget,
+                budget: input.budget,
                 made_at: view.last_seq,
                 reduced: Default::default(),
                 found: Found::default(),
@@ -197,14 +197,14 @@ impl<'m, 'a> Maker<'m, 'a> {
             },
             unit: Vec::new(),
             request,
-            fixed: ask.fixed + leading_tokens,
+            fixed: input.fixed + leading_tokens,
             current,
             newest_results: newest_results(composer),
             summary: SummaryBudget::default(),
         };
         // Remove turns that have left the history since.
         maker.made.kept.retain(|&seq| view.record(seq).is_some());
-        let summary = ask.summary_tokens.unwrap_or_default();
+        let summary = input.summary_tokens.unwrap_or_default();
         maker.summary = SummaryBudget::of_rest(maker.rest(), summary);
         maker.set_unit();
         maker
@@ -225,7 +225,7 @@ impl<'m, 'a> Maker<'m, 'a> {
 
     /// Tokens that system prompt and tools leave.
     fn rest(&self) -> u64 {
-        self.ask.budget.saturating_sub(self.fixed)
+        self.input.budget.saturating_sub(self.fixed)
     }
 
     /// Tokens of a window that uses `share` percent of what system prompt and tools leave.
@@ -237,7 +237,7 @@ impl<'m, 'a> Maker<'m, 'a> {
     ///
     /// A sixth of what system prompt and tools leave stays free for the next turns.
     fn most(&self) -> u64 {
-        (self.fixed + self.rest() * 5 / 6).min(self.ask.watermark())
+        (self.fixed + self.rest() * 5 / 6).min(self.input.watermark())
     }
 
     /// First turn of the tail that belongs to the exchange in progress, or `u64::MAX`.
@@ -251,17 +251,17 @@ impl<'m, 'a> Maker<'m, 'a> {
 
     /// Tokens of the resulting window.
     fn tokens(&self) -> u64 {
-        self.ask.fixed + self.composer.compose(&self.made).tokens
+        self.input.fixed + self.composer.compose(&self.made).tokens
     }
 
     /// The caps on turns and bytes, without a token limit.
     fn caps(&self) -> Target {
         let of_cap = |cap: usize| (cap as u64).saturating_mul(4) / 5;
-        let limits = self.ask.limits;
+        let limits = self.input.limits;
         let turns = of_cap(limits.max_history_turns);
         Target {
             tokens: u64::MAX,
-            turns: match self.ask.policy {
+            turns: match self.input.policy {
                 Policy::HeadTail { turns: asked } if asked > 0 => turns.min(of_cap(asked as usize)),
                 _ => turns,
             },
@@ -274,7 +274,7 @@ impl<'m, 'a> Maker<'m, 'a> {
     fn holds(&self, target: Target) -> bool {
         let view = self.composer.view;
         let composed = self.composer.compose(&self.made);
-        let is_small = self.ask.fixed + composed.tokens <= target.tokens;
+        let is_small = self.input.fixed + composed.tokens <= target.tokens;
         let first = view.tail_from(self.made.seq).next().map(|first| first.seq);
         is_small
             && composed.is_whole
@@ -290,7 +290,8 @@ impl<'m, 'a> Maker<'m, 'a> {
 
     /// Tokens of a window with only the turns that always stay.
     fn least(&self) -> u64 {
-        self.smallest().map_or(self.ask.fixed, |least| least.tokens)
+        self.smallest()
+            .map_or(self.input.fixed, |least| least.tokens)
     }
 
     /// Tokens of a window with a tail that starts with the call of the newest results.
@@ -302,8 +303,8 @@ impl<'m, 'a> Maker<'m, 'a> {
             .filter_map(|&seq| view.record(seq));
         let calls = results.flat_map(|record| record.answers().iter().copied());
         let first = calls.min().filter(|seq| *seq >= self.made.seq);
-        let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
-        let mut tokens = self.ask.fixed;
+        let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.input);
+        let mut tokens = self.input.fixed;
         while let Some(start) = starts.next() {
             tokens = start.tokens;
             if first.is_none_or(|first| start.seq <= first) {
@@ -319,7 +320,7 @@ impl<'m, 'a> Maker<'m, 'a> {
         let least = self.least();
         let tail_min = newest.max(least + percent(self.rest(), TAIL_PERCENT_MIN));
         let target = |opening: u64| {
-            let summary = match self.ask.summary_tokens {
+            let summary = match self.input.summary_tokens {
                 Some(_) => {
                     let sections = self.summary.summary + self.summary.user_turns / 2;
                     sections + opening + SUMMARY_OVERHEAD
@@ -333,7 +334,7 @@ impl<'m, 'a> Maker<'m, 'a> {
                 .min(most.max(least));
             Target { tokens, ..caps }
         };
-        if self.ask.summary_tokens.is_none() {
+        if self.input.summary_tokens.is_none() {
             return target(0);
         }
         // The summary includes the request that leaves, which depends on where the tail starts.
@@ -386,7 +387,7 @@ impl<'m, 'a> Maker<'m, 'a> {
     }
 
     fn has_media(&self, record: &TurnRecord) -> bool {
-        let turn = (self.ask.codec.open)(&record.content);
+        let turn = (self.input.codec.open)(&record.content);
         turn.is_some_and(|turn| {
             let mut parts = turn.parts.iter();
             parts.any(|part| matches!(part.kind, PartKind::Media { .. }))
@@ -395,7 +396,7 @@ impl<'m, 'a> Maker<'m, 'a> {
 
     /// The text of a turn, without calls and results.
     fn text(&self, record: &TurnRecord) -> String {
-        let turn: Option<Turn> = (self.ask.codec.open)(&record.content);
+        let turn: Option<Turn> = (self.input.codec.open)(&record.content);
         let texts = turn
             .iter()
             .flat_map(|turn| &turn.parts)
@@ -422,7 +423,7 @@ impl<'m, 'a> Maker<'m, 'a> {
             .filter(|record| self.unit.contains(&record.seq));
         let others = self.least() - in_unit.map(tokens).sum::<u64>();
         let shown = self.composer.block.map_or(0, Block::tokens);
-        let summary = match self.ask.summary_tokens {
+        let summary = match self.input.summary_tokens {
             Some(_) => (self.summary.summary + SUMMARY_OVERHEAD).saturating_sub(shown),
             None => 0,
         };
@@ -445,9 +446,9 @@ impl<'m, 'a> Maker<'m, 'a> {
 
     /// Shortens a turn to about `tokens` tokens and returns its resulting size in tokens.
     fn shorten_to(&mut self, record: &TurnRecord, tokens: u64) -> u64 {
-        let (composer, ask) = (self.composer, self.ask);
+        let (composer, input) = (self.composer, self.input);
         let whole = composer.tokens(record).max(1);
-        let bytes = reduce::text_bytes(record, ask) as u64;
+        let bytes = reduce::text_bytes(record, input) as u64;
         // Media are dropped before text.
         let mut wanted = if self.has_media(record) {
             bytes
@@ -456,7 +457,7 @@ impl<'m, 'a> Maker<'m, 'a> {
         };
         let mut shown = composer.shown_tokens(&self.made, record);
         for _ in 0..TRIES_MAX {
-            shown = reduce::trim(composer, &mut self.made, record, small(wanted), ask);
+            shown = reduce::trim(composer, &mut self.made, record, small(wanted), input);
             if shown <= tokens || wanted == 0 {
                 break;
             }
@@ -473,7 +474,7 @@ impl<'m, 'a> Maker<'m, 'a> {
 
     /// Trims the results and long texts that are older than the newest half of the room.
     fn trim_older(&mut self, target: u64) {
-        let (composer, ask) = (self.composer, self.ask);
+        let (composer, input) = (self.composer, self.input);
         let view = composer.view;
         let room = target.saturating_sub(self.least());
         let whole = percent(room, WHOLE_PERCENT);
@@ -489,7 +490,7 @@ impl<'m, 'a> Maker<'m, 'a> {
                 && used + tokens > whole
                 && let Some(bytes) = self.trimmed_bytes(record)
             {
-                tokens = reduce::trim(composer, &mut self.made, record, bytes, ask);
+                tokens = reduce::trim(composer, &mut self.made, record, bytes, input);
             }
             if !self.unit.contains(&record.seq) {
                 used += tokens;
@@ -624,14 +625,14 @@ impl<'m, 'a> Maker<'m, 'a> {
     fn is_worth_it(&self, target: Target) -> bool {
         let composed = self.composer.compose(&self.made);
         let is_joined = self.made.holes.len() >= salience::HOLES_MAX;
-        let tokens = self.ask.fixed + composed.tokens;
-        let is_enough = tokens <= self.ask.watermark().max(target.tokens);
+        let tokens = self.input.fixed + composed.tokens;
+        let is_enough = tokens <= self.input.watermark().max(target.tokens);
         composed.is_whole && is_enough && (!is_joined || tokens >= target.tokens / 2)
     }
 
     /// The longest tail of whole units within these limits, at least the current unit.
     fn last_units(&self, tokens_max: u64, turns_max: u64) -> Option<TailStart> {
-        let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
+        let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.input);
         let first = starts.next();
         let (mut whole, mut split) = (first.filter(|start| !start.splits_unit), first);
         while let Some(start) = starts.next() {
@@ -650,7 +651,7 @@ impl<'m, 'a> Maker<'m, 'a> {
 
     /// The smallest tail: the current turn and its unit.
     fn smallest(&self) -> Option<TailStart> {
-        TailStarts::new(self.composer, &self.made, &self.unit, self.ask).next()
+        TailStarts::new(self.composer, &self.made, &self.unit, self.input).next()
     }
 
     /// Starts the tail so that the window fits the target.
@@ -665,7 +666,7 @@ impl<'m, 'a> Maker<'m, 'a> {
     /// Prefers the start of an exchange if that costs little. If nothing fits, returns the exchange
     /// in progress, as far as the caps on turns allow.
     fn start_within(&self, target: Target) -> Option<TailStart> {
-        let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
+        let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.input);
         let (mut exchange, mut unit, mut current) = (None::<TailStart>, None::<TailStart>, None);
         // A unit in progress that is too large is split between its calls.
         let mut split = None;
@@ -724,9 +725,9 @@ impl<'m, 'a> Maker<'m, 'a> {
 
     /// Finishes the cut, shrinking the turns that always stay if nothing else helps.
     fn fit(mut self) -> Result<(Cut, Composed<'a>), CoreError> {
-        let budget = self.ask.budget;
+        let budget = self.input.budget;
         let composed = self.composer.compose(&self.made);
-        if self.ask.fixed + composed.tokens <= budget {
+        if self.input.fixed + composed.tokens <= budget {
             return Ok((self.made, composed));
         }
         if let Some(least) = self.smallest() {
@@ -762,10 +763,10 @@ impl<'m, 'a> Maker<'m, 'a> {
     }
 
     fn checked(self) -> Result<(Cut, Composed<'a>), CoreError> {
-        let ask = self.ask;
+        let input = self.input;
         let composed = self.composer.compose(&self.made);
-        let total = ask.fixed + composed.tokens;
-        if total <= ask.budget {
+        let total = input.fixed + composed.tokens;
+        if total <= input.budget {
             return Ok((self.made, composed));
         }
         let is_current = |item: &&Item<'_>| item.is_stored() && self.unit.contains(&item.seq);
@@ -775,13 +776,13 @@ impl<'m, 'a> Maker<'m, 'a> {
             .filter(is_current)
             .map(|item| item.tokens)
             .sum();
-        let pinned = total.saturating_sub(ask.fixed + turn);
+        let pinned = total.saturating_sub(input.fixed + turn);
         Err(CoreError::CurrentTurnTooLarge {
-            budget: ask.input_budget,
-            tokens: ask.at_most(total),
-            system: ask.at_most(ask.fixed),
-            pinned: ask.at_most(pinned),
-            turn: ask.at_most(turn),
+            budget: input.input_budget,
+            tokens: input.at_most(total),
+            system: input.at_most(input.fixed),
+            pinned: input.at_most(pinned),
+            turn: input.at_most(turn),
         })
     }
 }

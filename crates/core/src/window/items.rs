@@ -7,10 +7,10 @@
 use crate::history::{TurnRecord, View};
 use crate::turn::{Part, PartKind, Turn};
 
-use super::ask::Overheads;
 use super::block::Block;
 use super::counts::Counts;
 use super::cut::{Cut, Shown};
+use super::input::Overheads;
 use super::kept::{Front, Kept};
 use super::words::Gap;
 

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use crate::compaction::Summary;
 use crate::history::View;
 
-use super::ask::{Overheads, WindowTurn, charged};
 use super::counts::ScaleId;
 use super::cut::Cut;
+use super::input::{Overheads, WindowTurn, charged};
 use super::items::Composer;
 
 /// The turns of a window in order. Clones share them, so cloning is cheap.

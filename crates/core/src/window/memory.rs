@@ -7,10 +7,10 @@ use crate::error::CoreError;
 use crate::history::{History, TurnRecord};
 use crate::time::Steady;
 
-use super::ask::Ask;
 use super::block::Block;
 use super::counts::{Counts, ScaleId};
 use super::cut::{Cut, CutKey};
+use super::input::WindowInput;
 use super::items::Composer;
 use super::kept::Kept;
 use super::plan::{Last, NextCut, Planned, Sent, Summaries, Window, next_cut, plan};
@@ -261,23 +261,23 @@ impl Windows {
         history: &History,
         last_seq: u64,
         summary: Option<&Arc<Summary>>,
-        ask: &Ask<'_>,
+        input: &WindowInput<'_>,
     ) -> Result<Window, CoreError> {
-        let kept = self.take_kept(ask);
+        let kept = self.take_kept(input);
         let planned = self.look(
             history,
             last_seq,
             summary,
-            ask,
+            input,
             |composer, summaries, last| {
-                let planned = plan(composer, summaries, last, kept, ask);
+                let planned = plan(composer, summaries, last, kept, input);
                 if summaries.newest.is_none() {
                     return planned;
                 }
                 // The current turn and its request take precedence over a summary that leaves no
                 // room.
                 let is_request_out =
-                    |planned: &Planned| planned.is_request_out(composer.view, ask.policy);
+                    |planned: &Planned| planned.is_request_out(composer.view, input.policy);
                 let is_in_the_way = match &planned {
                     Ok(planned) => is_request_out(planned),
                     Err(refused) => matches!(refused, CoreError::CurrentTurnTooLarge { .. }),
@@ -289,7 +289,7 @@ impl Windows {
                     newest: None,
                     ..summaries
                 };
-                let replanned = plan(composer, without, last, None, ask);
+                let replanned = plan(composer, without, last, None, input);
                 // If the request does not fit without the summary either, keep the summary.
                 let mut other = match (planned, replanned) {
                     (Ok(planned), Err(_)) => return Ok(planned),
@@ -303,8 +303,8 @@ impl Windows {
             },
         );
         let Planned { window, cut, kept } = planned?;
-        if ask.keep {
-            self.remember(cut, kept, last_seq, &window, ask);
+        if input.keep {
+            self.remember(cut, kept, last_seq, &window, input);
         }
         Ok(window)
     }
@@ -312,10 +312,14 @@ impl Windows {
     /// The front of the previous window.
     ///
     /// It is moved out if it will be replaced, so that it grows in place.
-    fn take_kept(&mut self, ask: &Ask<'_>) -> Option<Kept> {
-        let index = self.index(ask)?;
+    fn take_kept(&mut self, input: &WindowInput<'_>) -> Option<Kept> {
+        let index = self.index(input)?;
         let kept = &mut self.cuts[index].kept;
-        if ask.keep { kept.take() } else { kept.clone() }
+        if input.keep {
+            kept.take()
+        } else {
+            kept.clone()
+        }
     }
 
     /// Previews the next cut as if it were made now. `None` for sliding windows.
@@ -327,14 +331,14 @@ impl Windows {
         history: &History,
         last_seq: u64,
         summary: Option<&Arc<Summary>>,
-        ask: &Ask<'_>,
+        input: &WindowInput<'_>,
     ) -> Result<Option<NextCut>, CoreError> {
         self.look(
             history,
             last_seq,
             summary,
-            ask,
-            |composer, summaries, last| next_cut(composer, summaries, last, ask),
+            input,
+            |composer, summaries, last| next_cut(composer, summaries, last, input),
         )
     }
 
@@ -344,34 +348,34 @@ impl Windows {
         history: &History,
         last_seq: u64,
         summary: Option<&Arc<Summary>>,
-        ask: &Ask<'_>,
+        input: &WindowInput<'_>,
         plan: impl FnOnce(&Composer<'_>, Summaries<'_>, Last<'_>) -> T,
     ) -> T {
         let view = history.view(last_seq);
         // Sliding windows show only the last turns.
-        let summary = summary.filter(|_| !matches!(ask.policy, Policy::SlidingWindow { .. }));
-        let block = summary.map(|summary| self.block(summary, ask));
-        let index = self.index(ask);
+        let summary = summary.filter(|_| !matches!(input.policy, Policy::SlidingWindow { .. }));
+        let block = summary.map(|summary| self.block(summary, input));
+        let index = self.index(input);
         let shown_number = index.map_or(0, |index| self.cuts[index].cut.summary);
         let mut earlier = self.earlier.iter();
         if let Some(earlier) = earlier
             .find(|earlier| earlier.number == shown_number)
             .cloned()
         {
-            self.block(&earlier, ask);
+            self.block(&earlier, input);
         }
         let entry = index.map(|index| &self.cuts[index]);
         let mut known = self.blocks.iter();
         let shown =
-            known.find(|block| block.is_on(ask.scale) && block.summary.number == shown_number);
-        let unknown = Counts::new(ask.scale, &view);
+            known.find(|block| block.is_on(input.scale) && block.summary.number == shown_number);
+        let unknown = Counts::new(input.scale, &view);
         let composer = Composer {
             view: &view,
-            counts: self.counts_on(ask.scale).unwrap_or(&unknown),
-            overheads: ask.overheads,
-            open: ask.codec.open,
-            with_anchor: !matches!(ask.policy, Policy::SlidingWindow { .. }),
-            pause_s: ask.settings.time_marks.map_or(0, |pause| {
+            counts: self.counts_on(input.scale).unwrap_or(&unknown),
+            overheads: input.overheads,
+            open: input.codec.open,
+            with_anchor: !matches!(input.policy, Policy::SlidingWindow { .. }),
+            pause_s: input.settings.time_marks.map_or(0, |pause| {
                 i64::try_from(pause.as_secs()).unwrap_or(i64::MAX)
             }),
             block: None,
@@ -392,27 +396,31 @@ impl Windows {
         plan(&composer, summaries, last)
     }
 
-    fn index(&self, ask: &Ask<'_>) -> Option<usize> {
+    fn index(&self, input: &WindowInput<'_>) -> Option<usize> {
         let mut keys = self.cuts.iter().map(|entry| &entry.key);
-        keys.position(|key| key.is(ask.model, ask.policy))
+        keys.position(|key| key.is(input.model, input.policy))
     }
 
     /// The encoded and counted block of a summary, cached.
-    fn block(&mut self, summary: &Arc<Summary>, ask: &Ask<'_>) -> Arc<Block> {
+    fn block(&mut self, summary: &Arc<Summary>, input: &WindowInput<'_>) -> Arc<Block> {
         let mut known = self.blocks.iter();
-        if let Some(block) = known.find(|block| block.is(summary, ask.scale)) {
+        if let Some(block) = known.find(|block| block.is(summary, input.scale)) {
             return Arc::clone(block);
         }
         let known = self
             .weighed
-            .filter(|(number, scale, _)| (*number, *scale) == (summary.number, ask.scale));
-        let made = Arc::new(Block::new(summary, known.map(|(_, _, tokens)| tokens), ask));
+            .filter(|(number, scale, _)| (*number, *scale) == (summary.number, input.scale));
+        let made = Arc::new(Block::new(
+            summary,
+            known.map(|(_, _, tokens)| tokens),
+            input,
+        ));
         let is_shown = |block: &Arc<Block>| {
             let number = block.summary.number;
             self.cuts.iter().any(|entry| entry.cut.summary == number)
         };
         self.blocks
-            .retain(|block| !block.is_on(ask.scale) || is_shown(block));
+            .retain(|block| !block.is_on(input.scale) || is_shown(block));
         if self.blocks.len() >= SCALES_MAX + CUTS_MAX {
             self.blocks.remove(0);
         }
@@ -426,9 +434,9 @@ impl Windows {
         kept: Option<Kept>,
         last_seq: u64,
         window: &Window,
-        ask: &Ask<'_>,
+        input: &WindowInput<'_>,
     ) {
-        let index = self.index(ask);
+        let index = self.index(input);
         if self.cuts.len() >= CUTS_MAX && index.is_none() {
             // A restart must not bring the evicted cut back.
             let forgotten = self.cuts.remove(0);
@@ -437,7 +445,7 @@ impl Windows {
         self.is_changed |= window.has_new_cut;
         let sent = Some(Sent {
             last_seq,
-            fixed_digest: ask.fixed_digest,
+            fixed_digest: input.fixed_digest,
         });
         if let Some(index) = index {
             let entry = &mut self.cuts[index];
@@ -450,8 +458,8 @@ impl Windows {
             self.cuts[index..].rotate_left(1);
         } else {
             let key = CutKey {
-                model: ask.model.into(),
-                policy: ask.policy,
+                model: input.model.into(),
+                policy: input.policy,
             };
             self.cuts.push(Entry {
                 key,
@@ -461,7 +469,7 @@ impl Windows {
                 kept,
                 before: None,
                 uncharged: None,
-                charged: self.last_charge(ask.model),
+                charged: self.last_charge(input.model),
             });
         }
         let cuts = &self.cuts;

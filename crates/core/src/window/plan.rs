@@ -8,9 +8,9 @@ use crate::nonce::Nonce;
 use crate::seq_ranges::SeqRanges;
 use crate::turn::{Role, Turn};
 
-use super::ask::{Ask, Overheads, WindowTurn};
 use super::block::Block;
 use super::cut::{Cut, Reduced};
+use super::input::{Overheads, WindowInput, WindowTurn};
 use super::items::{Composed, Composer, Item};
 use super::kept::{Basis, Kept, Sums, WindowTurns};
 use super::policy::Policy;
@@ -138,30 +138,30 @@ pub(super) fn next_cut(
     composer: &Composer<'_>,
     summaries: Summaries<'_>,
     last: Last<'_>,
-    ask: &Ask<'_>,
+    input: &WindowInput<'_>,
 ) -> Result<Option<NextCut>, CoreError> {
-    if matches!(ask.policy, Policy::SlidingWindow { .. }) {
+    if matches!(input.policy, Policy::SlidingWindow { .. }) {
         return Ok(None);
     }
-    let now = decide(*composer, summaries, last, None, ask)?;
+    let now = decide(*composer, summaries, last, None, input)?;
     let newest = Composer {
         block: summaries.newest,
         ..*composer
     };
-    let then = cut_now(newest, &now.cut, ask)?;
+    let then = cut_now(newest, &now.cut, input)?;
     let shown = omissions(&now.composer, &now.cut, &now.composed);
     let mut taken = omissions(&then.composer, &then.cut, &then.composed);
     taken.retain(|omission| !shown.contains(omission));
     let tail = composer.view.tail_from(0).rev().take(LAST_TURNS);
     let lengths: Vec<u64> = tail.map(|record| composer.tokens(record)).collect();
-    let used = ask.fixed + now.composed.tokens;
-    let room = ask.watermark().saturating_sub(used);
+    let used = input.fixed + now.composed.tokens;
+    let room = input.watermark().saturating_sub(used);
     let all: u64 = lengths.iter().sum();
     let in_turns = (all > 0).then(|| room * lengths.len() as u64 / all);
     Ok(Some(NextCut {
-        at_tokens: ask.shown(ask.watermark()),
+        at_tokens: input.shown(input.watermark()),
         in_turns,
-        tokens_after: ask.shown(ask.fixed + then.composed.tokens),
+        tokens_after: input.shown(input.fixed + then.composed.tokens),
         is_summary_ready: then.cut.summary != now.cut.summary,
         omissions: taken,
     }))
@@ -199,10 +199,10 @@ pub(super) fn plan(
     summaries: Summaries<'_>,
     last: Last<'_>,
     kept: Option<Kept>,
-    ask: &Ask<'_>,
+    input: &WindowInput<'_>,
 ) -> Result<Planned, CoreError> {
-    let decided = decide(*composer, summaries, last, kept, ask)?;
-    Ok(finish(decided, summaries, last, ask))
+    let decided = decide(*composer, summaries, last, kept, input)?;
+    Ok(finish(decided, summaries, last, input))
 }
 
 fn decide<'a>(
@@ -210,10 +210,10 @@ fn decide<'a>(
     summaries: Summaries<'a>,
     last: Last<'_>,
     mut kept: Option<Kept>,
-    ask: &Ask<'_>,
+    input: &WindowInput<'_>,
 ) -> Result<Decided<'a>, CoreError> {
-    if let Policy::SlidingWindow { turns } = ask.policy {
-        let made = choose::slide(&composer, turns, ask)?;
+    if let Policy::SlidingWindow { turns } = input.policy {
+        let made = choose::slide(&composer, turns, input)?;
         return Ok(Decided::anew(composer, made));
     }
     let newest = Composer {
@@ -222,7 +222,7 @@ fn decide<'a>(
     };
     let mut cut = last.cut.clone();
     // With much more room than at the last cut, left out turns may come back.
-    let is_roomy = cut.budget > 0 && ask.budget >= cut.budget.saturating_add(cut.budget / 4);
+    let is_roomy = cut.budget > 0 && input.budget >= cut.budget.saturating_add(cut.budget / 4);
     if is_roomy || summaries.is_newly_due || summaries.must_show_newest(last) {
         cut = fresh(&newest);
         kept = None;
@@ -234,19 +234,19 @@ fn decide<'a>(
         summaries.shown
     };
     let now = Composer { block, ..composer };
-    content::remake(&now, &mut cut, ask);
+    content::remake(&now, &mut cut, input);
     let composed = now.compose_behind(&cut, kept);
-    let is_small = ask.fixed + composed.tokens <= ask.watermark();
-    if is_small && holds(now.view, &cut, &composed, ask) && (is_newest || !cut.leaves_out_any()) {
+    let is_small = input.fixed + composed.tokens <= input.watermark();
+    if is_small && holds(now.view, &cut, &composed, input) && (is_newest || !cut.leaves_out_any()) {
         // The request did not fit next to the previous turn. The current turn may be smaller.
         if is_request_out(&now, &cut, &composed)
-            && let Ok(other) = cut_from(now, &fresh(&now), ask)
+            && let Ok(other) = cut_from(now, &fresh(&now), input)
             && !is_request_out(&now, &other.cut, &other.composed)
         {
             return Ok(other);
         }
         if is_newest {
-            plan_next_cut(&now, &mut cut, &composed, ask);
+            plan_next_cut(&now, &mut cut, &composed, input);
         } else {
             cut.found.tail_seq = None;
         }
@@ -257,15 +257,19 @@ fn decide<'a>(
             composed,
         });
     }
-    cut_now(newest, &cut, ask)
+    cut_now(newest, &cut, input)
 }
 
 /// Makes a cut because the window is too large or has lost turns.
-fn cut_now<'a>(newest: Composer<'a>, cut: &Cut, ask: &Ask<'_>) -> Result<Decided<'a>, CoreError> {
+fn cut_now<'a>(
+    newest: Composer<'a>,
+    cut: &Cut,
+    input: &WindowInput<'_>,
+) -> Result<Decided<'a>, CoreError> {
     if cut.summary == number(newest.block) {
-        cut_from(newest, cut, ask)
+        cut_from(newest, cut, input)
     } else {
-        cut_from(newest, &fresh(&newest), ask)
+        cut_from(newest, &fresh(&newest), input)
     }
 }
 
@@ -273,23 +277,28 @@ fn cut_now<'a>(newest: Composer<'a>, cut: &Cut, ask: &Ask<'_>) -> Result<Decided
 fn cut_from<'a>(
     composer: Composer<'a>,
     from: &Cut,
-    ask: &Ask<'_>,
+    input: &WindowInput<'_>,
 ) -> Result<Decided<'a>, CoreError> {
-    let made = choose::cut(&composer, from, ask).or_else(|refused| {
+    let made = choose::cut(&composer, from, input).or_else(|refused| {
         let fresh = fresh(&composer);
-        choose::cut(&composer, &fresh, ask).map_err(|_| refused)
+        choose::cut(&composer, &fresh, input).map_err(|_| refused)
     });
     made.map(|made| Decided::anew(composer, made))
 }
 
 /// Plans the next cut above the soft watermark, once per twentieth of the budget.
-fn plan_next_cut(now: &Composer<'_>, cut: &mut Cut, composed: &Composed<'_>, ask: &Ask<'_>) {
-    let tokens = ask.fixed + composed.tokens;
-    if ask.soft().is_none_or(|soft| tokens < soft) {
+fn plan_next_cut(
+    now: &Composer<'_>,
+    cut: &mut Cut,
+    composed: &Composed<'_>,
+    input: &WindowInput<'_>,
+) {
+    let tokens = input.fixed + composed.tokens;
+    if input.soft().is_none_or(|soft| tokens < soft) {
         cut.found.tail_seq = None;
-    } else if cut.found.tried_at == 0 || tokens > cut.found.tried_at + ask.budget / 20 {
-        let growth = ask.watermark().saturating_sub(tokens);
-        let next = choose::cut_ahead(now, cut, growth, ask).ok();
+    } else if cut.found.tried_at == 0 || tokens > cut.found.tried_at + input.budget / 20 {
+        let growth = input.watermark().saturating_sub(tokens);
+        let next = choose::cut_ahead(now, cut, growth, input).ok();
         cut.found.tried_at = tokens;
         cut.found.tail_seq = next.and_then(|(next, _)| next.left_out_until());
     }
@@ -312,8 +321,8 @@ impl Summaries<'_> {
 }
 
 /// Whether the cut is still valid.
-fn holds(view: &View<'_>, cut: &Cut, composed: &Composed<'_>, ask: &Ask<'_>) -> bool {
-    let is_few = match ask.policy {
+fn holds(view: &View<'_>, cut: &Cut, composed: &Composed<'_>, input: &WindowInput<'_>) -> bool {
+    let is_few = match input.policy {
         Policy::HeadTail { turns } if turns > 0 => {
             composed.tail_turns <= turns.into() || is_exchange_alone(view, cut)
         }
@@ -360,47 +369,47 @@ fn finish(
     mut decided: Decided<'_>,
     summaries: Summaries<'_>,
     last: Last<'_>,
-    ask: &Ask<'_>,
+    input: &WindowInput<'_>,
 ) -> Planned {
     let kept = decided.composed.kept.take();
     let stable = stable_items(&decided, summaries, last);
     let composer = &decided.composer;
-    let laid = Laid::out(composer, &decided, kept, stable, ask);
+    let laid = Laid::out(composer, &decided, kept, stable, input);
     // A preview does not have the bot's prompts.
-    let has_other_prompts = |sent: Sent| ask.keep && sent.fixed_digest != ask.fixed_digest;
+    let has_other_prompts = |sent: Sent| input.keep && sent.fixed_digest != input.fixed_digest;
     let is_first = last.sent.is_none_or(has_other_prompts);
     let tail_seq = decided.cut.left_out_until().or(decided.cut.found.tail_seq);
     let Decided { cut, composed, .. } = &decided;
     let included = composed.turns;
     let results = |reduced: &Reduced| reduced.results.len() as u64;
     let mut report = Report {
-        model: ask.model.to_owned(),
-        budget: ask.model_budget,
-        input_budget: ask.input_budget,
-        blocks: laid.blocks(ask),
+        model: input.model.to_owned(),
+        budget: input.model_budget,
+        input_budget: input.input_budget,
+        blocks: laid.blocks(input),
         turns_included: small(included),
         turns_omitted: small(composer.view.turns().saturating_sub(included)),
         results_trimmed: small(cut.reduced.values().map(results).sum()),
         stable_prefix_tokens: if is_first {
             0
         } else {
-            laid.shown(laid.stable.counted, ask)
+            laid.shown(laid.stable.counted, input)
         },
-        token_factor: ask.factor,
-        token_margin: ask.margin,
-        policy: ask.policy,
+        token_factor: input.factor,
+        token_margin: input.margin,
+        policy: input.policy,
         degraded: false,
         notes: Vec::new(),
         omissions: omissions(composer, cut, composed),
         summary: composer.block.map(|block| Arc::clone(&block.summary)),
     };
-    let is_sliding = matches!(ask.policy, Policy::SlidingWindow { .. });
+    let is_sliding = matches!(input.policy, Policy::SlidingWindow { .. });
     if !cut.is_plain() {
         let requests = [composer.view.anchor(), composer.view.request_under_way()];
         let seqs = requests.into_iter().flatten().map(|turn| turn.seq);
         report.note_excerpts(cut, seqs, &choose::newest_results(composer));
     }
-    report.explain(ask.shown(ask.budget));
+    report.explain(input.shown(input.budget));
     let newly = cut
         .reduced
         .iter()
@@ -410,7 +419,7 @@ fn finish(
         turns: WindowTurns {
             turns: Arc::clone(&laid.turns),
             before: laid.before,
-            factor: ask.factor,
+            factor: input.factor,
         },
         report,
         has_new_cut: decided.is_other && !is_sliding,
@@ -459,7 +468,7 @@ impl Laid {
         decided: &Decided<'_>,
         kept: Option<Kept>,
         stable: Stable,
-        ask: &Ask<'_>,
+        input: &WindowInput<'_>,
     ) -> Self {
         let Decided { cut, composed, .. } = decided;
         let anchor = composer.view.anchor().map(|anchor| anchor.seq);
@@ -494,7 +503,7 @@ impl Laid {
                 front = sums;
             }
             let Some(item) = next else { break };
-            let Some(content) = content::content(cut, item, ask) else {
+            let Some(content) = content::content(cut, item, input) else {
                 continue;
             };
             let range = put(content, item.tokens, &mut sums);
@@ -516,7 +525,7 @@ impl Laid {
         }
         Self {
             turns,
-            before: ask.fixed - ask.memories,
+            before: input.fixed - input.memories,
             sums,
             front,
             stable: sent,
@@ -524,16 +533,16 @@ impl Laid {
     }
 
     /// Charged tokens of everything up to `counted` tokens of turns.
-    fn shown(&self, counted: u64, ask: &Ask<'_>) -> u64 {
-        ask.shown(self.before + counted)
+    fn shown(&self, counted: u64, input: &WindowInput<'_>) -> u64 {
+        input.shown(self.before + counted)
     }
 
     /// Charged tokens by block. They add up to the total of the window.
-    fn blocks(&self, ask: &Ask<'_>) -> Blocks {
-        let of = |(begin, end)| self.shown(end, ask) - self.shown(begin, ask);
+    fn blocks(&self, input: &WindowInput<'_>) -> Blocks {
+        let of = |(begin, end)| self.shown(end, input) - self.shown(begin, input);
         let (summary, anchor) = (of(self.sums.summary), of(self.sums.anchor));
         Blocks {
-            system: self.shown(0, ask),
+            system: self.shown(0, input),
             summary,
             anchor,
             tail: of((0, self.sums.counted)) - summary - anchor,

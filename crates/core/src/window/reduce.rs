@@ -10,9 +10,9 @@ use crate::history::TurnRecord;
 use crate::nonce::Nonce;
 use crate::turn::{Part, PartKind, Turn};
 
-use super::ask::Ask;
 use super::content;
 use super::cut::{Cut, How, Reduced, Shown, WHOLE};
+use super::input::WindowInput;
 use super::items::Composer;
 use super::{trim, words};
 
@@ -32,11 +32,16 @@ struct Answer {
 }
 
 /// Marks results as superseded if a later call has the same tool and arguments.
-pub(super) fn supersede(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask: &Ask<'_>) {
+pub(super) fn supersede(
+    composer: &Composer<'_>,
+    made: &mut Cut,
+    unit: &[u64],
+    input: &WindowInput<'_>,
+) {
     let tail = composer.view.tail_from(made.seq);
     let tied = tail.filter(|record| !record.stands_alone() && !made.leaves_out(record.seq));
     let turns: Vec<(&TurnRecord, Turn)> = tied
-        .filter_map(|record| Some((record, (ask.codec.open)(&record.content)?)))
+        .filter_map(|record| Some((record, (input.codec.open)(&record.content)?)))
         .collect();
     let mut decided: BTreeMap<u64, Vec<(usize, How)>> = BTreeMap::new();
     for (answer, by) in superseded(&turns) {
@@ -56,7 +61,7 @@ pub(super) fn supersede(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], a
             continue;
         };
         results.sort_by_key(|(place, _)| *place);
-        set(composer, made, record, results, ask);
+        set(composer, made, record, results, input);
     }
 }
 
@@ -69,7 +74,7 @@ pub(super) fn trim(
     made: &mut Cut,
     record: &TurnRecord,
     bytes: usize,
-    ask: &Ask<'_>,
+    input: &WindowInput<'_>,
 ) -> u64 {
     let places = record.answers().len();
     let each = u32::try_from(bytes / places.max(1)).unwrap_or(u32::MAX);
@@ -90,7 +95,7 @@ pub(super) fn trim(
         }
     }
     results.sort_by_key(|(place, _)| *place);
-    set(composer, made, record, results, ask);
+    set(composer, made, record, results, input);
     composer.shown_tokens(made, record)
 }
 
@@ -100,9 +105,9 @@ fn set(
     made: &mut Cut,
     record: &TurnRecord,
     results: Vec<(usize, How)>,
-    ask: &Ask<'_>,
+    input: &WindowInput<'_>,
 ) {
-    let shown = show(record, &results, ask);
+    let shown = show(record, &results, input);
     match shown.filter(|shown| shown.tokens < composer.tokens(record)) {
         Some(shown) => {
             let shown = Some(shown);
@@ -113,26 +118,34 @@ fn set(
 }
 
 /// Bytes of the text, calls and results of a turn.
-pub(super) fn text_bytes(record: &TurnRecord, ask: &Ask<'_>) -> usize {
+pub(super) fn text_bytes(record: &TurnRecord, input: &WindowInput<'_>) -> usize {
     let bytes = |part: &Part| match &part.kind {
         PartKind::Text(text) | PartKind::Thinking { text, .. } => text.len(),
         PartKind::ToolUse { input_json, .. } => input_json.len(),
         PartKind::ToolResult { content, parts, .. } => content.len() + inner_bytes(parts),
         PartKind::Media { .. } => 0,
     };
-    let turn = (ask.codec.open)(&record.content);
+    let turn = (input.codec.open)(&record.content);
     turn.map_or(0, |turn| turn.parts.iter().map(bytes).sum())
 }
 
-pub(super) fn show(record: &TurnRecord, results: &[(usize, How)], ask: &Ask<'_>) -> Option<Shown> {
-    let turn = content::said(record, ask)?;
-    Some(shown(reworded(turn, results, ask.nonce), record.seq, ask))
+pub(super) fn show(
+    record: &TurnRecord,
+    results: &[(usize, How)],
+    input: &WindowInput<'_>,
+) -> Option<Shown> {
+    let turn = content::said(record, input)?;
+    Some(shown(
+        reworded(turn, results, input.nonce),
+        record.seq,
+        input,
+    ))
 }
 
-fn shown(turn: Turn, seq: u64, ask: &Ask<'_>) -> Shown {
-    let tokens = (ask.weigh)(&turn).max(1);
+fn shown(turn: Turn, seq: u64, input: &WindowInput<'_>) -> Shown {
+    let tokens = (input.weigh)(&turn).max(1);
     Shown {
-        content: (ask.codec.seal)(turn, seq),
+        content: (input.codec.seal)(turn, seq),
         tokens,
     }
 }

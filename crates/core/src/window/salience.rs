@@ -19,9 +19,9 @@ use std::collections::BTreeSet;
 use crate::history::TurnRecord;
 use crate::turn::{PartKind, Role, Turn};
 
-use super::ask::Ask;
 use super::choose::Maker;
 use super::cut::Cut;
+use super::input::WindowInput;
 use super::items::Composer;
 use super::tail_starts::TailStart;
 
@@ -135,7 +135,7 @@ impl Runs {
 fn units(maker: &Maker<'_, '_>) -> (Vec<Unit>, Vec<Unit>) {
     let Maker {
         composer,
-        ask,
+        input,
         made,
         unit: current,
         ..
@@ -153,7 +153,7 @@ fn units(maker: &Maker<'_, '_>) -> (Vec<Unit>, Vec<Unit>) {
     let count = middle.len().max(1) as f32;
     let mut units: Vec<Unit> = Vec::new();
     for (index, record) in middle.iter().enumerate() {
-        let importance = importance(record, (index as f32 + 1.0) / count, ask);
+        let importance = importance(record, (index as f32 + 1.0) / count, input);
         let tokens = composer.shown_tokens(made, record);
         let mut mates = record.mates().filter(|mate| *mate < record.seq);
         let mate = mates.next();
@@ -208,8 +208,8 @@ fn exchange_tokens(maker: &Maker<'_, '_>) -> u64 {
         .sum()
 }
 
-fn importance(record: &TurnRecord, recency: f32, ask: &Ask<'_>) -> f32 {
-    let turn = (ask.codec.open)(&record.content);
+fn importance(record: &TurnRecord, recency: f32, input: &WindowInput<'_>) -> f32 {
+    let turn = (input.codec.open)(&record.content);
     match turn.as_ref().and_then(|turn| turn.salience) {
         Some(said) => said,
         None => 0.5 * turn.as_ref().map_or(0.3, |turn| weight(record.role, turn)) + 0.5 * recency,

@@ -3,9 +3,9 @@
 use crate::history::TurnRecord;
 use crate::turn::Role;
 
-use super::ask::Ask;
 use super::block::Block;
 use super::cut::Cut;
+use super::input::WindowInput;
 use super::items::Composer;
 
 /// The window size for a tail that starts at `seq`.
@@ -47,7 +47,7 @@ impl<'a> TailStarts<'a, ()> {
         composer: &'a Composer<'a>,
         made: &'a Cut,
         unit: &'a [u64],
-        ask: &Ask<'_>,
+        input: &WindowInput<'_>,
     ) -> TailStarts<'a, impl Iterator<Item = &'a TurnRecord> + use<'a>> {
         let view = composer.view;
         let tail = view.tail_from(made.seq);
@@ -64,7 +64,7 @@ impl<'a> TailStarts<'a, ()> {
             unit,
             tail: newer.chain(plain).chain(older.rev()),
             may_be_empty: newest.is_none_or(|newest| !unit.contains(&newest.seq)),
-            tokens: ask.fixed,
+            tokens: input.fixed,
             lines: 0,
             oldest_mate: u64::MAX,
             oldest_joined: u64::MAX,

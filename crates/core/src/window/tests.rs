@@ -204,7 +204,7 @@ impl Chat {
             .map(|record| (record.seq, weigh(&open(&record.content).expect("a turn"))))
             .collect();
         self.windows.note_counts(scale, counted);
-        let ask = Ask {
+        let input = WindowInput {
             model: terms.name(),
             model_budget: Budget {
                 context_window: budget,
@@ -237,8 +237,8 @@ impl Chat {
         fresh_windows.forget_all_kept();
         let outcome = self
             .windows
-            .window(&self.history, self.last_seq, summary, &ask);
-        let from_nothing = fresh_windows.window(&self.history, self.last_seq, summary, &ask);
+            .window(&self.history, self.last_seq, summary, &input);
+        let from_nothing = fresh_windows.window(&self.history, self.last_seq, summary, &input);
         assert_eq!(
             format!("{outcome:?}"),
             format!("{from_nothing:?}"),

@@ -21,7 +21,9 @@ use memoird_core::nonce::Nonce;
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::Session;
 use memoird_core::turn::{MessageFormat, Turn};
-use memoird_core::window::{Ask, Codec, NextCut, Policy as WindowPolicy, Window, WindowSettings};
+use memoird_core::window::{
+    Codec, NextCut, Policy as WindowPolicy, Window, WindowInput, WindowSettings,
+};
 use memoird_formats::model::MessageRules;
 use memoird_formats::tokens::{Calibration, Charge};
 use memoird_store::encoding;
@@ -346,8 +348,8 @@ impl Commands {
                 let last_charge = update.session.last_charge(&plan.model.profile.name);
                 let nonce = update.session.nonce();
                 let limits = update.session.limits(&update.policy.limits);
-                let ask = plan.plan_input(&limits, last_charge, nonce, &weigh);
-                let mut window = match update.session.window(&ask) {
+                let input = plan.plan_input(&limits, last_charge, nonce, &weigh);
+                let mut window = match update.session.window(&input) {
                     Ok(window) => window,
                     Err(refusal) => {
                         return Ok(Decision::unused(WindowAttempt::Refused(refusal), None));
@@ -359,12 +361,12 @@ impl Commands {
                 let mut effect = None;
                 let mut next_cut = None;
                 if plan.peek {
-                    next_cut = update.session.next_cut(&ask).ok().flatten();
+                    next_cut = update.session.next_cut(&input).ok().flatten();
                 }
                 if !plan.peek {
                     request =
-                        plan.compaction_request(session, update, &window, memories.tokens, &ask);
-                    effect = plan.note_use(update, &window, &ask);
+                        plan.compaction_request(session, update, &window, memories.tokens, &input);
+                    effect = plan.note_use(update, &window, &input);
                 }
                 let finished = Box::new(BuiltWindow {
                     awaits_summary: !plan.peek
@@ -402,7 +404,7 @@ impl Plan {
         last_charge: Option<(u64, u64)>,
         nonce: Nonce,
         weigh: &'a dyn Fn(&Turn) -> u64,
-    ) -> Ask<'a> {
+    ) -> WindowInput<'a> {
         let memories = self
             .recalled
             .as_ref()
@@ -410,7 +412,7 @@ impl Plan {
         let factor = self.calibration.factor();
         let margin = self.calibration.margin(self.model.scale.margin());
         let learnt = self.learnt(last_charge);
-        Ask {
+        WindowInput {
             model: &self.model.profile.name,
             model_budget: self.budget,
             policy: self.policy,
@@ -507,9 +509,14 @@ impl Plan {
     }
 
     /// Records that the session was used for a window. Returns the change to write, if any.
-    fn note_use(&self, update: &mut Update<'_>, window: &Window, ask: &Ask<'_>) -> Option<Effect> {
+    fn note_use(
+        &self,
+        update: &mut Update<'_>,
+        window: &Window,
+        input: &WindowInput<'_>,
+    ) -> Option<Effect> {
         if let Some(windows) = update.session.windows_mut() {
-            let counted = window.counted.saturating_add_signed(-ask.learnt);
+            let counted = window.counted.saturating_add_signed(-input.learnt);
             windows.note_sent(&self.model.profile.name, self.policy, counted);
         }
         let grain_ms = (update.tenant.ttl_ms(update.session.head()) / 64).clamp(1, GRAIN_MS_MAX);

@@ -37,14 +37,14 @@ fn a_prompt_holds_all_that_a_model_needs() {
     let mut asked = said(5, Role::User, "And\nwhen?");
     asked.said_at = Timestamp::new(1_795_341_723, 0);
     let turns = [asked, said(6, Role::Tool, ""), said(7, Role::Tool, "{}")];
-    let ask = Ask {
+    let request = SummaryPrompt {
         previous: Some(&previous),
         pieces: &pieces,
         turns: &turns,
         tokens_max: 777,
         nonce: Nonce::default(),
     };
-    let text = prompt(&ask);
+    let text = prompt(&request);
     for piece in [
         "<earlier 000000000>\nThey want HAT170.\n</earlier 000000000>",
         "\"details\":\"It rained.\"}\n</piece 000000000>",
@@ -83,14 +83,14 @@ fn nothing_that_is_told_breaks_out_of_its_place() {
         ..Call::default()
     });
     let turns = [call, said(2, Role::Tool, evil)];
-    let ask = Ask {
+    let request = SummaryPrompt {
         previous: Some(&previous),
         pieces: &pieces,
         turns: &turns,
         tokens_max: 1,
         nonce: Nonce::default(),
     };
-    let text = prompt(&ask);
+    let text = prompt(&request);
     for tag in TAGS {
         assert_eq!(
             text.matches(&format!("<{tag} {nonce}>")).count(),

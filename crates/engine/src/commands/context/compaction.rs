@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use memoird_core::compaction::{CompactionPolicy, Trigger};
 use memoird_core::session::{Session, WindowTokens};
-use memoird_core::window::{Ask, Omission, Policy, Window, WindowSettings};
+use memoird_core::window::{Omission, Policy, Window, WindowInput, WindowSettings};
 
 use super::Plan;
 use crate::compaction::{CompactionRequest, NearLimit};
@@ -89,12 +89,12 @@ impl Plan {
         update: &mut Update<'_>,
         window: &Window,
         memories: u64,
-        ask: &Ask<'_>,
+        input: &WindowInput<'_>,
     ) -> Option<CompactionRequest> {
         let target = WindowTokens {
             scale: self.model.scale_id,
-            budget: ask.budget,
-            fixed: ask.fixed - ask.memories,
+            budget: input.budget,
+            fixed: input.fixed - input.memories,
         };
         let now = update.now.steady;
         let policy = &update.policy.compaction;
@@ -118,7 +118,7 @@ impl Plan {
                     .iter()
                     .map(|turn| turn.content.clone())
                     .collect(),
-                counted: window.counted.saturating_add_signed(-ask.learnt) - memories,
+                counted: window.counted.saturating_add_signed(-input.learnt) - memories,
                 due_tokens: self.input_budget / 100 * u64::from(policy.soft_watermark_percent),
             });
         }

@@ -256,7 +256,7 @@ async fn input_of_a_summarizer_has_timestamps_and_the_previous_summary() {
     assert!(asked[0].previous.is_none());
     let prompts = [0, 1].map(|call| {
         let request = &asked[call];
-        prompt::prompt(&prompt::Ask {
+        prompt::prompt(&prompt::SummaryPrompt {
             previous: request.previous.as_deref(),
             pieces: &request.chunks,
             turns: &request.turns,

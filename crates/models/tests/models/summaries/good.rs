@@ -29,7 +29,7 @@ fn text(text: &str, end: TextEnd) -> Outcome {
 
 fn the_prompt() -> String {
     let ask = ask();
-    prompt::prompt(&prompt::Ask {
+    prompt::prompt(&prompt::SummaryPrompt {
         previous: ask.previous.as_deref(),
         pieces: &ask.chunks,
         turns: &ask.turns,

@@ -12,7 +12,7 @@ use super::counts::ScaleId;
 use super::policy::{Policy, WindowSettings};
 
 /// Input for building a window. Token numbers are as counted, without the factor.
-pub struct Ask<'a> {
+pub struct WindowInput<'a> {
     pub model: &'a str,
     /// Budget of the model, for the report.
     pub model_budget: Budget,
@@ -62,7 +62,7 @@ pub struct Codec {
     pub seal: fn(Turn, u64) -> Arc<[u8]>,
 }
 
-impl Ask<'_> {
+impl WindowInput<'_> {
     /// Maximum tokens of a window before it is cut.
     pub(super) fn watermark(&self) -> u64 {
         percent(self.budget, self.settings.watermark_percent)
