@@ -33,7 +33,7 @@ pub(super) struct SearchArgs {
 /// Measures appends with and without the index in turn, and prints.
 pub(super) async fn run(common: &CommonArgs, args: SearchArgs) -> Result<()> {
     let seed = args.traffic.seed();
-    let what = format!("appends with the index of what was said and without, seed {seed}");
+    let what = format!("appends with the transcript index and without, seed {seed}");
     let report = Report::begin(common, &what, json!({ "seed": seed }))?;
     let comparison = Comparison {
         common,

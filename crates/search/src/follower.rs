@@ -18,9 +18,9 @@ use memoird_store::{TurnChange, WrittenTurn};
 use tracing::{info, warn};
 
 use crate::error::SearchError;
-use crate::index::{Answer, Followed, Index, NewTurn};
+use crate::index::{Answer, Index, JournalCursor, NewTurn};
 use crate::lock;
-use crate::search::Shared;
+use crate::search::SearchInner;
 use crate::turn_text::{SearchedTurn, ToolNames};
 
 /// Maximum turns per step, and bytes after which no further turn is read.
@@ -40,12 +40,12 @@ const CALL_TURNS: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Follower {
-    shared: Arc<Shared>,
+    shared: Arc<SearchInner>,
     /// Cursor. `None` until the index is opened and known to belong to this journal.
-    followed: Option<Followed>,
+    followed: Option<JournalCursor>,
     /// Last journal change known before the journal was read.
     seen: u64,
-    goal: Option<Goal>,
+    goal: Option<CatchUpGoal>,
     /// Progress with changed turns. `None` until the index is opened.
     changes: Option<Changes>,
     /// The last change that the merge in progress cleans up.
@@ -65,7 +65,7 @@ pub(crate) struct Follower {
 
 /// Position the index must reach, regardless of turns written in the meantime.
 #[derive(Clone, Copy, Debug)]
-struct Goal {
+struct CatchUpGoal {
     /// A journal change known when the journal was read.
     seen: u64,
     /// Number of the last turn at that time.
@@ -84,7 +84,7 @@ struct Changes {
 }
 
 impl Follower {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<SearchInner>) -> Self {
         Self {
             shared,
             followed: None,
@@ -146,7 +146,7 @@ impl Follower {
                 .counters
                 .rebuilds
                 .fetch_add(1, Ordering::Relaxed);
-            info!("an index of what was said is made from the journal");
+            info!("building the transcript index from the journal");
         }
         let index = Arc::new(opened);
         *lock(&self.shared.index) = Some(Arc::clone(&index));
@@ -206,13 +206,13 @@ impl Follower {
                 .is_of_this_journal(followed, written.last_number)
                 .await?
         {
-            warn!("the index of what was said is of another journal; it is built anew");
+            warn!("the transcript index belongs to another journal and is rebuilt");
             self.leave();
             return Ok(());
         }
         self.followed = Some(followed);
         if let Some(last) = written.turns.last() {
-            let now = Followed {
+            let now = JournalCursor {
                 number: last.number,
                 turn: Some((last.generation, last.seq)),
             };
@@ -228,7 +228,7 @@ impl Follower {
         let (taken, has_more_changes) = self.take_changed(index, reached).await?;
         self.has_more = has_more_turns || has_more_changes;
         // Turns written before the journal was read have no higher number.
-        let goal = self.goal.get_or_insert(Goal {
+        let goal = self.goal.get_or_insert(CatchUpGoal {
             seen: self.seen,
             number: written.last_number,
             change: written.last_change,
@@ -248,7 +248,7 @@ impl Follower {
     /// After an older journal was restored, it is shorter, or has another turn at the cursor.
     async fn is_of_this_journal(
         &self,
-        followed: Followed,
+        followed: JournalCursor,
         last_number: u64,
     ) -> Result<bool, SearchError> {
         let transcripts = &self.shared.engine.transcripts;
@@ -261,7 +261,7 @@ impl Follower {
         &self,
         index: &Arc<Index>,
         written: Vec<WrittenTurn>,
-        followed: Followed,
+        followed: JournalCursor,
     ) -> Result<(), SearchError> {
         let (opened, tools) = self.opened(index, written, u64::MAX).await?;
         let mut generations: Vec<Generation> =
@@ -375,7 +375,7 @@ impl Follower {
         index: &Arc<Index>,
         written: Vec<WrittenTurn>,
         before: u64,
-    ) -> Result<(Opened, HashMap<Generation, ToolNames>), SearchError> {
+    ) -> Result<(DecodedTurns, HashMap<Generation, ToolNames>), SearchError> {
         let blocking = self.shared.engine.blocking;
         let opened = blocking.run(move || open(&written)).await?;
         let tools = self.tool_names(index, &opened, before).await?;
@@ -388,14 +388,14 @@ impl Follower {
     async fn tool_names(
         &self,
         index: &Arc<Index>,
-        turns: &[(Place, SearchedTurn)],
+        turns: &[(TurnPosition, SearchedTurn)],
         before: u64,
     ) -> Result<HashMap<Generation, ToolNames>, SearchError> {
         let mut names: HashMap<Generation, ToolNames> = HashMap::new();
         for (place, turn) in turns {
             turn.note_calls(names.entry(place.generation).or_default());
         }
-        let is_open = |(place, turn): &&(Place, SearchedTurn)| {
+        let is_open = |(place, turn): &&(TurnPosition, SearchedTurn)| {
             let known = names.get(&place.generation);
             let is_known = |id: &String| known.is_some_and(|names| names.contains_key(id));
             !turn.answers.iter().all(is_known)
@@ -515,7 +515,7 @@ impl Worker for Follower {
         match done {
             Ok(_) => Ok(()),
             Err(SearchError::Failed { cause }) if cause.is_damage() => {
-                warn!(%cause, "the index of what was said is damaged; it is built anew");
+                warn!(%cause, "the transcript index is damaged and is rebuilt");
                 self.leave();
                 Ok(())
             }
@@ -525,10 +525,10 @@ impl Worker for Follower {
 }
 
 /// Decoded turns.
-type Opened = Vec<(Place, SearchedTurn)>;
+type DecodedTurns = Vec<(TurnPosition, SearchedTurn)>;
 
 /// Converts decoded turns into index entries.
-fn new_turns(opened: Opened, tools: &HashMap<Generation, ToolNames>) -> Vec<NewTurn> {
+fn new_turns(opened: DecodedTurns, tools: &HashMap<Generation, ToolNames>) -> Vec<NewTurn> {
     let none = ToolNames::new();
     let turns = opened.into_iter().map(|(place, turn)| {
         let names = tools.get(&place.generation).unwrap_or(&none);
@@ -546,15 +546,15 @@ fn new_turns(opened: Opened, tools: &HashMap<Generation, ToolNames>) -> Vec<NewT
 
 /// Position of a turn in the journal, and its generation.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TurnPosition {
     number: u64,
     generation: Generation,
 }
 
 /// Decodes turns. Damaged ones are skipped.
-fn open(written: &[WrittenTurn]) -> Opened {
+fn open(written: &[WrittenTurn]) -> DecodedTurns {
     let opened = written.iter().filter_map(|written| {
-        let place = Place {
+        let place = TurnPosition {
             number: written.number,
             generation: written.generation,
         };

@@ -88,7 +88,7 @@ pub(crate) struct Index {
 
 /// Cursor of the index in the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Followed {
+pub(crate) struct JournalCursor {
     /// Number of the last turn indexed or skipped. 0 if none.
     pub(crate) number: u64,
     /// That turn, to recognize the journal. `None` at the beginning.
@@ -124,7 +124,7 @@ impl Index {
         let is_usable = match is_usable(path, key.as_ref()) {
             Ok(is_usable) => is_usable,
             Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "the index of what was said is damaged; it is built anew");
+                tracing::warn!(%error, "the transcript index is damaged and is rebuilt");
                 false
             }
             Err(error) => return Err(error),
@@ -166,14 +166,14 @@ impl Index {
     }
 
     /// Returns how far the index has followed the journal.
-    pub(crate) fn followed(&self) -> Answer<Followed> {
+    pub(crate) fn followed(&self) -> Answer<JournalCursor> {
         self.read(|connection| {
             let sql = "SELECT followed, last_generation, last_seq FROM state";
             let followed = connection.query_row(sql, [], |row| {
                 let generation = row.get::<_, Option<[u8; 16]>>(1)?;
                 let seq = row.get::<_, Option<i64>>(2)?;
                 let turn = generation.zip(seq);
-                Ok(Followed {
+                Ok(JournalCursor {
                     number: row.get::<_, i64>(0)?.unsigned_abs(),
                     turn: turn.map(|(generation, seq)| {
                         (Generation::from_bytes(generation), seq.unsigned_abs())
@@ -293,7 +293,7 @@ fn is_usable(path: &Path, key: Option<&DataKey>) -> Answer<bool> {
 }
 
 /// Saves how far the journal was followed.
-fn save_followed(connection: &Connection, followed: Followed) -> Answer<()> {
+fn save_followed(connection: &Connection, followed: JournalCursor) -> Answer<()> {
     let sql = "UPDATE state SET followed = ?, last_generation = ?, last_seq = ?";
     let generation = followed.turn.map(|(generation, _)| generation.to_bytes());
     let seq = followed.turn.map(|(_, seq)| whole(seq));
@@ -336,7 +336,7 @@ mod tests {
         let path = dir.path().join("search.db");
         let (index, is_new) = Index::open(&path, None).unwrap();
         assert!(is_new);
-        assert_eq!(index.followed().unwrap(), Followed::default());
+        assert_eq!(index.followed().unwrap(), JournalCursor::default());
         drop(index);
         assert!(is_usable(&path, None).unwrap());
         let (index, is_new) = Index::open(&path, None).unwrap();

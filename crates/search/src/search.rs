@@ -25,7 +25,7 @@ use crate::index::{self, Candidate, Filter, Index, Matches};
 use crate::lock;
 use crate::request::{Hit, PageToken, SearchPage, SearchRequest};
 use crate::turn_text::SearchedTurn;
-use crate::words::{Languages, Sought};
+use crate::words::{Languages, QueryWords};
 
 /// Name of the index file in the data directory.
 const FILE_NAME: &str = "search.db";
@@ -60,12 +60,12 @@ pub fn index_file(data_dir: &Path) -> PathBuf {
 /// Full-text search over the turns of all tenants. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct Search {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SearchInner>,
 }
 
 /// State shared by calls and the worker.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SearchInner {
     pub(crate) engine: Engine,
     pub(crate) config: SearchConfig,
     pub(crate) path: PathBuf,
@@ -102,8 +102,8 @@ struct Scored {
 
 /// What scoring needs, on any thread.
 #[derive(Clone, Debug)]
-struct Judge {
-    sought: Arc<Sought>,
+struct ScoringInput {
+    words: Arc<QueryWords>,
     matches: Arc<Matches>,
     after: Option<Timestamp>,
     before: Option<Timestamp>,
@@ -120,7 +120,7 @@ impl Search {
         config: SearchConfig,
         key: Option<DataKey>,
     ) -> Self {
-        let parts = Shared {
+        let parts = SearchInner {
             path: index_file(data_dir),
             key,
             config,
@@ -148,7 +148,7 @@ impl Search {
             // Without updates, the index would retain what the journal has deleted.
             (true, false) => {
                 if let Err(error) = index::remove(&shared.path) {
-                    warn!(%error, "the index of what was said could not be removed");
+                    warn!(%error, "the transcript index could not be removed");
                 }
             }
             (false, _) => {}
@@ -229,9 +229,9 @@ impl Search {
         request: SearchRequest,
         is_by_words: bool,
     ) -> Result<SearchPage, SearchError> {
-        let (sought, matches) = self.find(tenant, &request, is_by_words).await?;
-        let judge = Judge {
-            sought: Arc::new(sought),
+        let (words, matches) = self.find(tenant, &request, is_by_words).await?;
+        let scoring = ScoringInput {
+            words: Arc::new(words),
             matches: Arc::new(matches),
             after: request.after,
             before: request.before,
@@ -242,7 +242,7 @@ impl Search {
         } else {
             request.limit + 1
         };
-        let mut scored = self.judge(tenant, &judge, enough).await?;
+        let mut scored = self.scoring(tenant, &scoring, enough).await?;
         scored.sort_by(|one, other| {
             other
                 .score
@@ -252,8 +252,10 @@ impl Search {
         if let Some(page) = request.page {
             scored.retain(|hit| page.is_before(hit.score, hit.turn));
         }
-        let turns = request.page.map_or(judge.matches.turns, |page| page.turns);
-        self.read_page(tenant, &request, &judge, &scored, turns)
+        let turns = request
+            .page
+            .map_or(scoring.matches.turns, |page| page.turns);
+        self.read_page(tenant, &request, &scoring, &scored, turns)
             .await
     }
 
@@ -263,7 +265,7 @@ impl Search {
         tenant: &Tenant,
         request: &SearchRequest,
         is_by_words: bool,
-    ) -> Result<(Sought, Matches), SearchError> {
+    ) -> Result<(QueryWords, Matches), SearchError> {
         let query = query(request).to_owned();
         let page = request.page;
         let filter = Filter {
@@ -287,9 +289,9 @@ impl Search {
             .clone()
             .ok_or(SearchError::NotReady)?;
         let find = move || {
-            let sought = Sought::new(&query, index.languages(&filter.tenant)?);
-            let matches = index.find(&filter, &sought, CANDIDATES_MAX)?;
-            Ok((sought, matches))
+            let words = QueryWords::new(&query, index.languages(&filter.tenant)?);
+            let matches = index.find(&filter, &words, CANDIDATES_MAX)?;
+            Ok((words, matches))
         };
         let readers = &self.shared.engine.readers;
         let found = readers.run(Some(&tenant.id), find).await?;
@@ -297,20 +299,20 @@ impl Search {
     }
 
     /// Reads and scores candidates, best first, until `enough` of them match.
-    async fn judge(
+    async fn scoring(
         &self,
         tenant: &Tenant,
-        judge: &Judge,
+        scoring: &ScoringInput,
         enough: usize,
     ) -> Result<Vec<Scored>, SearchError> {
         let engine = &self.shared.engine;
         let mut scored = Vec::new();
-        let candidates = &judge.matches.candidates;
+        let candidates = &scoring.matches.candidates;
         for chunk in candidates.chunks(READ_TURNS) {
             let numbers = chunk.iter().map(|candidate| candidate.number);
             let turns = engine.transcripts.written_at(numbers.collect()).await?;
-            let (judge, chunk) = (judge.clone(), chunk.to_vec());
-            let look = move || judge.look(&chunk, &turns);
+            let (scoring, chunk) = (scoring.clone(), chunk.to_vec());
+            let look = move || scoring.look(&chunk, &turns);
             scored.extend(engine.readers.run(Some(&tenant.id), look).await?);
             if scored.len() >= enough {
                 break;
@@ -324,7 +326,7 @@ impl Search {
         &self,
         tenant: &Arc<Tenant>,
         request: &SearchRequest,
-        judge: &Judge,
+        scoring: &ScoringInput,
         scored: &[Scored],
         turns: u64,
     ) -> Result<SearchPage, SearchError> {
@@ -343,7 +345,7 @@ impl Search {
                 Some(session) => {
                     let around = self.around(tenant, session, found, request.context_turns);
                     let turns = around.await?;
-                    judge.hit(session, found, turns)
+                    scoring.hit(session, found, turns)
                 }
                 // Deleted in the meantime, or of another tenant.
                 None => None,
@@ -362,7 +364,7 @@ impl Search {
             .filter(|_| seen < scored.len())
             .map(|last| (last.score, last.turn));
         // All candidates may have been deleted, while older turns still exist.
-        let last = scored_last.or(judge.matches.more_before.map(|turn| (0.0, turn)));
+        let last = scored_last.or(scoring.matches.more_before.map(|turn| (0.0, turn)));
         let next = last.map(|(score, number)| PageToken {
             turns,
             score,
@@ -423,12 +425,12 @@ impl Search {
     }
 }
 
-impl Judge {
+impl ScoringInput {
     /// Returns the candidates that match, with their score by text.
     fn look(&self, candidates: &[Candidate], turns: &[WrittenTurn]) -> Vec<Scored> {
         let by_number: HashMap<u64, &WrittenTurn> =
             turns.iter().map(|turn| (turn.number, turn)).collect();
-        let scorer = self.sought.scorer(&self.matches.statistics);
+        let scorer = self.words.scorer(&self.matches.statistics);
         let mut scored = Vec::new();
         for candidate in candidates {
             let Some(written) = by_number.get(&candidate.number) else {
@@ -437,14 +439,14 @@ impl Judge {
             let Some(turn) = SearchedTurn::open(written.seq, &written.content) else {
                 continue;
             };
-            let score = if self.sought.is_empty() {
+            let score = if self.words.is_empty() {
                 0.0
             } else {
                 scorer.score(&turn.text)
             };
             let is_late = self.after.is_none_or(|after| turn.at >= after);
             let is_early = self.before.is_none_or(|before| turn.at < before);
-            let is_hit = self.sought.is_empty() || score > 0.0;
+            let is_hit = self.words.is_empty() || score > 0.0;
             if is_late && is_early && is_hit {
                 scored.push(Scored {
                     score,
@@ -471,7 +473,7 @@ impl Judge {
             seq: found.seq,
             role,
             at,
-            snippet: self.sought.snippet(&turn.text, &self.matches.statistics),
+            snippet: self.words.snippet(&turn.text, &self.matches.statistics),
             score: found.score,
             turns,
         })
@@ -492,7 +494,7 @@ fn check(request: &SearchRequest) -> Result<bool, SearchError> {
         || request.before.is_some()
         || request.tool.is_some()
         || !request.roles.is_empty();
-    let has_words = !Sought::new(query(request), Languages::default()).is_empty();
+    let has_words = !QueryWords::new(query(request), Languages::default()).is_empty();
     let is_asked = has_words || has_filter && request.query.trim().is_empty();
     is_asked.then_some(has_words).ok_or(SearchError::QueryEmpty)
 }

@@ -14,11 +14,11 @@ const SNIPPET_LEAD_BYTES: usize = 60;
 
 /// The words of a query.
 #[derive(Clone, Debug)]
-pub(crate) struct Sought {
+pub(crate) struct QueryWords {
     query: Query,
 }
 
-impl Sought {
+impl QueryWords {
     /// `languages` are those of the tenant's turns.
     pub(crate) fn new(query: &str, languages: Languages) -> Self {
         Self {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn snippet(query: &str, text: &str) -> String {
-        Sought::new(query, Languages::default()).snippet(text, &Statistics::default())
+        QueryWords::new(query, Languages::default()).snippet(text, &Statistics::default())
     }
 
     #[test]
@@ -102,13 +102,13 @@ mod tests {
             let mut index_words = String::new();
             let language = add_index_words(said, &mut index_words);
             let words: Vec<&str> = index_words.split(' ').collect();
-            for term in Sought::new(asked, language).terms() {
+            for term in QueryWords::new(asked, language).terms() {
                 let forms = term.forms();
                 let is_found = forms.iter().any(|form| words.contains(&form.as_str()));
                 assert!(is_found, "{forms:?} in {words:?}");
             }
         }
-        assert!(Sought::new(" …!", Languages::default()).is_empty());
+        assert!(QueryWords::new(" …!", Languages::default()).is_empty());
     }
 
     #[test]

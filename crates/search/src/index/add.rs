@@ -9,7 +9,7 @@ use memoird_store::GenerationOwner;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::{
-    Answer, Followed, Index, TenantRange, TenantRow, find_tenant, generation_word, role_word,
+    Answer, Index, JournalCursor, TenantRange, TenantRow, find_tenant, generation_word, role_word,
     save_followed, tool_word, whole,
 };
 use crate::lock;
@@ -83,7 +83,7 @@ impl Index {
         &self,
         turns: &[NewTurn],
         owners: Vec<GenerationOwner>,
-        followed: Followed,
+        followed: JournalCursor,
     ) -> Answer<usize> {
         let mut writer = lock(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;

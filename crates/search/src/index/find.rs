@@ -13,7 +13,7 @@ use super::{
     Answer, Index, TenantRange, TenantRow, find_tenant, generation_word, role_word, tool_word,
     whole,
 };
-use crate::words::{Found, Languages, Sought, Statistics};
+use crate::words::{Found, Languages, QueryWords, Statistics};
 
 /// Maximum number of turns looked up per word, newest first. More would hardly change its weight.
 const MATCHES_MAX: usize = 8_192;
@@ -109,7 +109,7 @@ impl Index {
     }
 
     /// Returns at most `max` candidates.
-    pub(crate) fn find(&self, filter: &Filter, sought: &Sought, max: usize) -> Answer<Matches> {
+    pub(crate) fn find(&self, filter: &Filter, words: &QueryWords, max: usize) -> Answer<Matches> {
         self.read(|connection| {
             let Some(TenantRow { range, next, .. }) =
                 find_tenant(connection, filter.tenant.as_str())?
@@ -123,10 +123,10 @@ impl Index {
                     ..Matches::default()
                 });
             };
-            let mut matches = if sought.is_empty() {
+            let mut matches = if words.is_empty() {
                 plan.newest(connection, max)?
             } else {
-                plan.with_words(connection, sought, max)?
+                plan.with_words(connection, words, max)?
             };
             matches.turns = turns;
             plan.put_numbers(connection, &mut matches.candidates)?;
@@ -255,14 +255,19 @@ impl Plan {
     }
 
     /// With words: looks up each word, and returns the turns that contain the most of them.
-    fn with_words(&self, connection: &Connection, sought: &Sought, max: usize) -> Answer<Matches> {
+    fn with_words(
+        &self,
+        connection: &Connection,
+        words: &QueryWords,
+        max: usize,
+    ) -> Answer<Matches> {
         let all = (self.last - self.first + 1).unsigned_abs();
         let mut statistics = Statistics {
             memories: all,
             ..Statistics::default()
         };
         let mut found: HashMap<i64, Found> = HashMap::new();
-        for (place, term) in sought.terms().iter().enumerate() {
+        for (place, term) in words.terms().iter().enumerate() {
             let mut look = |forms: &[String], noted_max: usize| {
                 let (mut count, mut last_seen) = (0, self.first);
                 self.rows(connection, Some(forms), noted_max, |row| {
@@ -287,7 +292,7 @@ impl Plan {
             }
             statistics.found_in.push(count);
         }
-        let scorer = sought.scorer(&statistics);
+        let scorer = words.scorer(&statistics);
         let mut ranked: Vec<(f64, i64)> = found
             .into_iter()
             .map(|(row, found)| (scorer.coverage(found), row))

@@ -69,12 +69,12 @@ async fn check_query(fixture: &Fixture, query: &str) {
     let languages = index
         .languages(&tenant(&fixture.engine, "acme").id)
         .unwrap();
-    let sought = Query::new(seen, languages);
+    let words = Query::new(seen, languages);
     for (line, said) in SAID.lines().enumerate() {
         let mut has_one = false;
         for token in tokens(said) {
             token.forms(languages, |form| {
-                let mut forms = sought.terms().iter().flat_map(Term::forms);
+                let mut forms = words.terms().iter().flat_map(Term::forms);
                 has_one |= forms.any(|own| own == form);
             });
         }
