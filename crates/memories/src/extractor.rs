@@ -48,7 +48,7 @@ pub struct ExtractorRequest {
 
 /// Reply of the extraction model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExtractorAnswer {
+pub struct ExtractorReply {
     pub text: String,
     /// Why the reply ended.
     pub end: TextEnd,
@@ -57,4 +57,4 @@ pub struct ExtractorAnswer {
 }
 
 pub type ExtractorFuture<'a> =
-    Pin<Box<dyn Future<Output = Result<ExtractorAnswer, ModelFault>> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = Result<ExtractorReply, ModelFault>> + Send + 'a>>;

@@ -23,7 +23,7 @@ pub use config::{After, ExtractionConfig, MemoriesConfig};
 pub use counters::MemorySnapshot;
 pub use embedder::{Embedder, Embeddings, Purpose};
 pub use error::{FileError, MemoryError};
-pub use extractor::{Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest};
+pub use extractor::{Extractor, ExtractorFuture, ExtractorReply, ExtractorRequest};
 pub use requests::{
     Conflict, Conflicts, ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetOutcome,
     ForgetRequest, LearnOutcome, LearnedEntry, ListRequest, MemoryFilter, MemoryPage, MemoryStats,

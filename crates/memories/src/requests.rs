@@ -10,7 +10,7 @@ use memoird_core::time::Timestamp;
 use crate::rules::conflicts::Difference;
 use crate::rules::consolidation::Evidence;
 use crate::rules::documents::DocumentFilter;
-use crate::rules::extraction::Judged;
+use crate::rules::extraction::CheckedEntry;
 use crate::rules::fusion::ScoreParts;
 use crate::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Polarity, Source, Visibility};
 
@@ -323,7 +323,7 @@ pub struct LearnOutcome {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LearnedEntry {
     /// The entry, and whether it passed validation.
-    pub judged: Judged,
+    pub judged: CheckedEntry,
     /// Outcome if it passed validation. In a dry run, the outcome it would have had.
     pub outcome: Option<RememberOutcome>,
 }

@@ -39,7 +39,7 @@ use memoird_core::time::Timestamp;
 use memoird_store::{DataKey, StoreError};
 
 pub use embedding::CLIENTS;
-pub use index::Touch;
+pub use index::TouchedManifests;
 pub(crate) use index::is_scattered;
 pub use jobs::WriteJob;
 pub use reader::MemoryReader;
@@ -57,10 +57,10 @@ use crate::MemoryError;
 
 /// Memories of all tenants.
 #[derive(Debug)]
-pub struct MemoryStore(Place);
+pub struct MemoryStore(StoreBackend);
 
 #[derive(Debug)]
-enum Place {
+enum StoreBackend {
     Files(sqlite::MemoryFiles),
     #[cfg(feature = "postgres")]
     Postgres(postgres::PostgresMemories),
@@ -68,10 +68,10 @@ enum Place {
 
 /// Memories of one tenant. Clones share their state.
 #[derive(Clone, Debug)]
-pub struct TenantMemories(TenantPlace);
+pub struct TenantMemories(TenantBackend);
 
 #[derive(Clone, Debug)]
-enum TenantPlace {
+enum TenantBackend {
     File(Arc<sqlite::TenantFile>),
     #[cfg(feature = "postgres")]
     Postgres(Arc<postgres::PostgresTenant>),
@@ -109,7 +109,7 @@ impl MemoryStore {
     /// [`StoreError::DirUnusable`], [`StoreError::DirInUse`].
     pub fn open(dir: &Path, options: &FilesOptions) -> Result<Self, StoreError> {
         let files = sqlite::MemoryFiles::open(dir, options)?;
-        Ok(Self(Place::Files(files)))
+        Ok(Self(StoreBackend::Files(files)))
     }
 
     /// Opens memories in a database that other daemons may share.
@@ -125,15 +125,15 @@ impl MemoryStore {
         runtime: &tokio::runtime::Handle,
     ) -> Result<Self, StoreError> {
         let memories = postgres::PostgresMemories::open(options, runtime)?;
-        Ok(Self(Place::Postgres(memories)))
+        Ok(Self(StoreBackend::Postgres(memories)))
     }
 
     /// Whether vectors can be stored. Without them, recalls are lexical only.
     pub fn has_vectors(&self) -> bool {
         match &self.0 {
-            Place::Files(_) => true,
+            StoreBackend::Files(_) => true,
             #[cfg(feature = "postgres")]
-            Place::Postgres(memories) => memories.has_vectors(),
+            StoreBackend::Postgres(memories) => memories.has_vectors(),
         }
     }
 
@@ -144,9 +144,9 @@ impl MemoryStore {
     /// left.
     pub fn tenant(&self, tenant: &TenantId) -> Result<TenantMemories, MemoryError> {
         Ok(TenantMemories(match &self.0 {
-            Place::Files(files) => TenantPlace::File(files.tenant(tenant)?),
+            StoreBackend::Files(files) => TenantBackend::File(files.tenant(tenant)?),
             #[cfg(feature = "postgres")]
-            Place::Postgres(memories) => TenantPlace::Postgres(memories.tenant(tenant)?),
+            StoreBackend::Postgres(memories) => TenantBackend::Postgres(memories.tenant(tenant)?),
         }))
     }
 
@@ -156,9 +156,9 @@ impl MemoryStore {
     /// If the database cannot be read.
     pub fn make_vector_indexes(&self) -> Result<(), MemoryError> {
         match &self.0 {
-            Place::Files(_) => Ok(()),
+            StoreBackend::Files(_) => Ok(()),
             #[cfg(feature = "postgres")]
-            Place::Postgres(memories) => memories.make_indexes(),
+            StoreBackend::Postgres(memories) => memories.make_indexes(),
         }
     }
 
@@ -171,9 +171,9 @@ impl MemoryStore {
     /// If the directory or the database cannot be read.
     pub fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
         match &self.0 {
-            Place::Files(files) => files.tenants(),
+            StoreBackend::Files(files) => files.tenants(),
             #[cfg(feature = "postgres")]
-            Place::Postgres(memories) => memories.tenants(),
+            StoreBackend::Postgres(memories) => memories.tenants(),
         }
     }
 
@@ -193,9 +193,9 @@ impl MemoryStore {
         #[cfg(not(feature = "postgres"))]
         let _ = (now, expired_before);
         match &self.0 {
-            Place::Files(files) => files.tenants(),
+            StoreBackend::Files(files) => files.tenants(),
             #[cfg(feature = "postgres")]
-            Place::Postgres(memories) => memories.tenants_due(now, expired_before),
+            StoreBackend::Postgres(memories) => memories.tenants_due(now, expired_before),
         }
     }
 
@@ -207,9 +207,9 @@ impl MemoryStore {
     /// If it cannot be read.
     pub fn read_learnt(&self) -> Result<Option<u64>, MemoryError> {
         match &self.0 {
-            Place::Files(files) => Ok(files.read_learnt()?),
+            StoreBackend::Files(files) => Ok(files.read_learnt()?),
             #[cfg(feature = "postgres")]
-            Place::Postgres(memories) => memories.read_learnt(),
+            StoreBackend::Postgres(memories) => memories.read_learnt(),
         }
     }
 
@@ -219,9 +219,9 @@ impl MemoryStore {
     /// If it cannot be written.
     pub fn write_learnt(&self, number: u64) -> Result<(), MemoryError> {
         match &self.0 {
-            Place::Files(files) => Ok(files.write_learnt(number)?),
+            StoreBackend::Files(files) => Ok(files.write_learnt(number)?),
             #[cfg(feature = "postgres")]
-            Place::Postgres(memories) => memories.write_learnt(number),
+            StoreBackend::Postgres(memories) => memories.write_learnt(number),
         }
     }
 }
@@ -239,11 +239,11 @@ impl TenantMemories {
     pub fn write(
         &self,
         jobs: Vec<WriteJob>,
-    ) -> Result<Vec<Result<Touch, MemoryError>>, MemoryError> {
+    ) -> Result<Vec<Result<TouchedManifests, MemoryError>>, MemoryError> {
         match &self.0 {
-            TenantPlace::File(file) => file.write(jobs),
+            TenantBackend::File(file) => file.write(jobs),
             #[cfg(feature = "postgres")]
-            TenantPlace::Postgres(tenant) => tenant.write(jobs),
+            TenantBackend::Postgres(tenant) => tenant.write(jobs),
         }
     }
 
@@ -273,9 +273,9 @@ impl TenantMemories {
         action: impl FnOnce(sql::Connection<'_>) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
         match &self.0 {
-            TenantPlace::File(file) => file.transact(action),
+            TenantBackend::File(file) => file.transact(action),
             #[cfg(feature = "postgres")]
-            TenantPlace::Postgres(tenant) => tenant.transact(action),
+            TenantBackend::Postgres(tenant) => tenant.transact(action),
         }
     }
 
@@ -288,9 +288,9 @@ impl TenantMemories {
         look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
         match &self.0 {
-            TenantPlace::File(file) => file.read(look),
+            TenantBackend::File(file) => file.read(look),
             #[cfg(feature = "postgres")]
-            TenantPlace::Postgres(tenant) => tenant.read(look),
+            TenantBackend::Postgres(tenant) => tenant.read(look),
         }
     }
 
@@ -303,9 +303,9 @@ impl TenantMemories {
     /// If the file cannot be written.
     pub fn truncate_log(&self) -> Result<bool, MemoryError> {
         match &self.0 {
-            TenantPlace::File(file) => file.truncate_log(),
+            TenantBackend::File(file) => file.truncate_log(),
             #[cfg(feature = "postgres")]
-            TenantPlace::Postgres(_) => Ok(true),
+            TenantBackend::Postgres(_) => Ok(true),
         }
     }
 }

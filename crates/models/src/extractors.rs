@@ -20,7 +20,7 @@ use std::sync::Arc;
 use memoird_core::config::{Environment, Problem};
 use memoird_engine::ModelFault;
 use memoird_memories::rules::prompt::TranscriptTurn;
-use memoird_memories::{Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest};
+use memoird_memories::{Extractor, ExtractorFuture, ExtractorReply, ExtractorRequest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -143,7 +143,7 @@ impl RemoteExtractor {
         RemoteModel::webhook(WHAT, config, api_key).map(Self)
     }
 
-    async fn answer(&self, request: &ExtractorRequest) -> Result<ExtractorAnswer, ModelFault> {
+    async fn answer(&self, request: &ExtractorRequest) -> Result<ExtractorReply, ModelFault> {
         // Error messages must not repeat the prompt or its sources.
         let turns = request.turns.iter().map(|turn| turn.text.as_str());
         let recalled = request.recalled.iter().map(String::as_str);
@@ -161,7 +161,7 @@ impl RemoteExtractor {
             for_service: &|| for_service(request),
         };
         let ModelReply { text, end, tokens } = self.0.ask(&ask, &private).await?;
-        Ok(ExtractorAnswer { text, end, tokens })
+        Ok(ExtractorReply { text, end, tokens })
     }
 }
 

@@ -7,7 +7,7 @@ use memoird_core::ids::Generation;
 use memoird_engine::{EraseFuture, EraseRequest, ErasedElsewhere, Eraser};
 
 use crate::error::SearchError;
-use crate::index::{Answer, Index};
+use crate::index::{Index, IndexResult};
 use crate::lock;
 use crate::search::Search;
 
@@ -57,7 +57,7 @@ impl Search {
     async fn on_index<T: Send + 'static>(
         &self,
         index: &Arc<Index>,
-        action: impl FnOnce(&Index) -> Answer<T> + Send + 'static,
+        action: impl FnOnce(&Index) -> IndexResult<T> + Send + 'static,
     ) -> Result<T, SearchError> {
         let index = Arc::clone(index);
         let blocking = self.shared.engine.blocking;

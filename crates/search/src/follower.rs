@@ -18,7 +18,7 @@ use memoird_store::{TurnChange, WrittenTurn};
 use tracing::{info, warn};
 
 use crate::error::SearchError;
-use crate::index::{Answer, Index, JournalCursor, NewTurn};
+use crate::index::{Index, IndexResult, JournalCursor, NewTurn};
 use crate::lock;
 use crate::search::SearchInner;
 use crate::turn_text::{SearchedTurn, ToolNames};
@@ -471,7 +471,7 @@ impl Follower {
     /// Runs a call of the index on a thread that may block.
     async fn run<T: Send + 'static>(
         &self,
-        action: impl FnOnce() -> Answer<T> + Send + 'static,
+        action: impl FnOnce() -> IndexResult<T> + Send + 'static,
     ) -> Result<T, SearchError> {
         Ok(self.shared.engine.blocking.run(action).await??)
     }

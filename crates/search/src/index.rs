@@ -39,7 +39,7 @@ use crate::lock;
 use crate::words::{self, Languages};
 
 /// Result of a call that uses the index file.
-pub(crate) type Answer<T> = Result<T, IndexError>;
+pub(crate) type IndexResult<T> = Result<T, IndexError>;
 
 const FILE: SqliteFile = SqliteFile {
     // "mems" in ASCII.
@@ -120,7 +120,7 @@ impl Index {
     ///
     /// A file that is damaged, or is an index of another version, is removed and replaced by an
     /// empty one.
-    pub(crate) fn open(path: &Path, key: Option<DataKey>) -> Answer<(Self, bool)> {
+    pub(crate) fn open(path: &Path, key: Option<DataKey>) -> IndexResult<(Self, bool)> {
         let is_usable = match is_usable(path, key.as_ref()) {
             Ok(is_usable) => is_usable,
             Err(error) if error.is_damage() => {
@@ -159,14 +159,14 @@ impl Index {
     }
 
     /// Closes and removes the file.
-    pub(crate) fn discard(self) -> Answer<()> {
+    pub(crate) fn discard(self) -> IndexResult<()> {
         let path = self.path.clone();
         drop(self);
         remove(&path)
     }
 
     /// Returns how far the index has followed the journal.
-    pub(crate) fn followed(&self) -> Answer<JournalCursor> {
+    pub(crate) fn followed(&self) -> IndexResult<JournalCursor> {
         self.read(|connection| {
             let sql = "SELECT followed, last_generation, last_seq FROM state";
             let followed = connection.query_row(sql, [], |row| {
@@ -190,7 +190,7 @@ impl Index {
     }
 
     /// Runs a read on one snapshot.
-    fn read<T>(&self, look: impl FnOnce(&Connection) -> Answer<T>) -> Answer<T> {
+    fn read<T>(&self, look: impl FnOnce(&Connection) -> IndexResult<T>) -> IndexResult<T> {
         let kept = lock(&self.readers).pop();
         let connection = match kept {
             Some(connection) => connection,
@@ -218,7 +218,7 @@ struct TenantRow {
 }
 
 /// Returns the state of a tenant. `None` if it has no turns.
-fn find_tenant(connection: &Connection, tenant: &str) -> Answer<Option<TenantRow>> {
+fn find_tenant(connection: &Connection, tenant: &str) -> IndexResult<Option<TenantRow>> {
     let sql = "SELECT no, next, languages FROM tenants WHERE name = ?";
     let mut statement = connection.prepare_cached(sql)?;
     let found = statement.query_row([tenant], |row| {
@@ -235,7 +235,7 @@ fn find_tenant(connection: &Connection, tenant: &str) -> Answer<Option<TenantRow
 }
 
 /// Removes an index if it exists. No connection may have it open.
-pub(crate) fn remove(path: &Path) -> Answer<()> {
+pub(crate) fn remove(path: &Path) -> IndexResult<()> {
     for part in ["", "-wal", "-shm"] {
         match std::fs::remove_file(beside(path, part)) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -261,7 +261,7 @@ fn size_of(path: &Path) -> u64 {
 }
 
 /// Checks, without changing the file, that it is an intact index of this version.
-fn is_usable(path: &Path, key: Option<&DataKey>) -> Answer<bool> {
+fn is_usable(path: &Path, key: Option<&DataKey>) -> IndexResult<bool> {
     let Some(existing) = FILE.inspect(path, key)? else {
         return Ok(false);
     };
@@ -293,7 +293,7 @@ fn is_usable(path: &Path, key: Option<&DataKey>) -> Answer<bool> {
 }
 
 /// Saves how far the journal was followed.
-fn save_followed(connection: &Connection, followed: JournalCursor) -> Answer<()> {
+fn save_followed(connection: &Connection, followed: JournalCursor) -> IndexResult<()> {
     let sql = "UPDATE state SET followed = ?, last_generation = ?, last_seq = ?";
     let generation = followed.turn.map(|(generation, _)| generation.to_bytes());
     let seq = followed.turn.map(|(_, seq)| whole(seq));

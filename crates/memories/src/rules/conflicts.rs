@@ -41,7 +41,7 @@ pub struct Pair {
 }
 
 /// Features of a text for the comparison.
-struct Told {
+struct TextFeatures {
     /// Stems of its content words, sorted and deduplicated. Excludes numbers and negations.
     words: Vec<String>,
     /// The same stems in text order, with their byte ranges.
@@ -59,7 +59,7 @@ pub fn conflicts(
     count_max: usize,
     cosine: impl Fn(usize, usize) -> Option<f64>,
 ) -> (Vec<Pair>, bool) {
-    let told: Vec<Told> = texts.iter().map(|text| Told::of(text)).collect();
+    let told: Vec<TextFeatures> = texts.iter().map(|text| TextFeatures::of(text)).collect();
     let mut having: HashMap<&str, Vec<usize>> = HashMap::new();
     let mut found = Vec::new();
     let mut has_more = false;
@@ -100,8 +100,8 @@ fn keep_best(found: &mut Vec<Pair>, count_max: usize) {
 }
 
 fn compare(
-    one: &Told,
-    other: &Told,
+    one: &TextFeatures,
+    other: &TextFeatures,
     common: usize,
     cosine: impl Fn() -> Option<f64>,
 ) -> Option<(f64, Difference)> {
@@ -139,7 +139,7 @@ fn compare(
     Some((share.max(cosine).min(1.0), difference))
 }
 
-impl Told {
+impl TextFeatures {
     /// Number of words that the other text lacks. Overlapping character pairs count as one word.
     fn others(&self, other: &Self) -> usize {
         let (mut seen, mut count, mut end) = (HashSet::new(), 0, 0);

@@ -7,7 +7,7 @@ use super::fusion::is_question;
 
 /// A message of the exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct ExchangeMessage {
     /// Whether the user sent it. False for replies.
     pub(crate) is_request: bool,
     /// Empty for a turn that contains only calls or results.
@@ -25,8 +25,8 @@ const REQUEST_BYTES_MAX: usize = MemoryLimits::QUERY_BYTES / 2;
 ///
 /// It contains the last request, then the messages since, newest first, then the message before the
 /// request if the request is a short reply. Returns an empty query if there is no request.
-pub(crate) fn query(said: &[Said]) -> String {
-    let is_asked = |said: &Said| said.is_request && !said.text.trim().is_empty();
+pub(crate) fn query(said: &[ExchangeMessage]) -> String {
+    let is_asked = |said: &ExchangeMessage| said.is_request && !said.text.trim().is_empty();
     let Some(asked) = said.iter().rposition(is_asked) else {
         return String::new();
     };
@@ -68,15 +68,15 @@ fn add(query: &mut String, text: &str, bytes_max: usize) {
 mod tests {
     use super::*;
 
-    fn user(text: &str) -> Said {
-        Said {
+    fn user(text: &str) -> ExchangeMessage {
+        ExchangeMessage {
             is_request: true,
             text: text.to_owned(),
         }
     }
 
-    fn other(text: &str) -> Said {
-        Said {
+    fn other(text: &str) -> ExchangeMessage {
+        ExchangeMessage {
             is_request: false,
             ..user(text)
         }

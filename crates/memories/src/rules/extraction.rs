@@ -21,12 +21,12 @@ use crate::requests::{ExtractedFact, RememberRequest};
 
 /// Input that the model was shown.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'a> {
+pub struct ExtractionInput<'a> {
     pub turns: &'a [TranscriptTurn],
     /// Times of the turns, by seq, if known.
     pub said_at: &'a BTreeMap<u64, Timestamp>,
     /// Memories that the reply may supersede, by id.
-    pub known: &'a BTreeMap<MemoryId, Known>,
+    pub known: &'a BTreeMap<MemoryId, ReplaceableMemory>,
     /// Contents of memories that recalls showed to the session.
     pub recalled: &'a [String],
     pub now: Timestamp,
@@ -36,7 +36,7 @@ pub struct Shown<'a> {
 
 /// A memory that a fact may replace.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct ReplaceableMemory {
     pub observed_at: Timestamp,
     /// Whether a model must not replace it: the bot pinned or named it, or it is a team memory.
     pub is_fixed: bool,
@@ -44,7 +44,7 @@ pub struct Known {
 
 /// One entry of a reply, validated.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judged {
+pub struct CheckedEntry {
     /// Content of the entry, masked if it contains a secret.
     pub content: String,
     /// `None` if missing or invalid.
@@ -185,9 +185,9 @@ pub fn replaced(entries: &[Value]) -> impl Iterator<Item = MemoryId> + '_ {
 }
 
 /// Validates the entries, in order.
-pub fn judge(entries: &[Value], shown: &Shown<'_>) -> Vec<Judged> {
-    let said = Said::of(shown);
-    let mut judged: Vec<Judged> = entries
+pub fn judge(entries: &[Value], shown: &ExtractionInput<'_>) -> Vec<CheckedEntry> {
+    let said = TurnWords::of(shown);
+    let mut judged: Vec<CheckedEntry> = entries
         .iter()
         .enumerate()
         .map(|(place, entry)| {
@@ -198,7 +198,7 @@ pub fn judge(entries: &[Value], shown: &Shown<'_>) -> Vec<Judged> {
             } else {
                 Err(Refusal::TooMany)
             };
-            Judged {
+            CheckedEntry {
                 content: masked(content),
                 kind: kind(entry),
                 seqs: seqs(entry).unwrap_or_default(),
@@ -215,8 +215,8 @@ pub fn judge(entries: &[Value], shown: &Shown<'_>) -> Vec<Judged> {
 fn fact(
     entry: &Value,
     content: &str,
-    shown: &Shown<'_>,
-    said: &Said,
+    shown: &ExtractionInput<'_>,
+    said: &TurnWords,
     notes: &mut Vec<&'static str>,
 ) -> Result<ExtractedFact, Refusal> {
     let kind = kind(entry).ok_or(Refusal::Malformed)?;
@@ -293,7 +293,7 @@ fn fact(
 ///
 /// Among facts with the same text the first one stays. Among facts that supersede the same memory,
 /// the one from the latest turn stays.
-fn refuse_repeated(judged: &mut [Judged]) {
+fn refuse_repeated(judged: &mut [CheckedEntry]) {
     let mut known = HashSet::new();
     let mut replaced: BTreeMap<MemoryId, (u64, usize)> = BTreeMap::new();
     for place in 0..judged.len() {
@@ -366,7 +366,7 @@ fn observed_at(entry: &Value, now: Timestamp) -> Option<Timestamp> {
 fn supersedes(
     entry: &Value,
     said_at: Option<Timestamp>,
-    shown: &Shown<'_>,
+    shown: &ExtractionInput<'_>,
     notes: &mut Vec<&'static str>,
 ) -> Result<Option<MemoryId>, Refusal> {
     let Some(text) = entry["supersedes_id"].as_str().filter(|id| !id.is_empty()) else {
@@ -426,15 +426,15 @@ fn words_of(text: &str) -> HashSet<String> {
 }
 
 /// Words and texts of the turns.
-struct Said {
+struct TurnWords {
     user: HashSet<String>,
     tools: HashSet<String>,
     /// All texts, with the separators between digits removed.
     all: String,
 }
 
-impl Said {
-    fn of(shown: &Shown<'_>) -> Self {
+impl TurnWords {
+    fn of(shown: &ExtractionInput<'_>) -> Self {
         let mut said = Self {
             user: HashSet::new(),
             tools: HashSet::new(),

@@ -45,10 +45,10 @@ const UNRELATED_MAX: f64 = 0.95;
 
 /// Properties of the embedder in use, measured with [`PROBES`].
 #[derive(Debug, Default)]
-pub(crate) struct EmbedderCheck(Mutex<Known>);
+pub(crate) struct EmbedderCheck(Mutex<Measurements>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct Measurements {
     /// A text with its vector, to compare with the next ones.
     last: Option<(String, Vec<f32>)>,
     checked_at: Option<Timestamp>,

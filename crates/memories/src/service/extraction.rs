@@ -43,7 +43,7 @@ struct Unread {
 }
 
 /// Selects a generation.
-pub(super) struct Whose<'a> {
+pub(super) struct GenerationSelector<'a> {
     pub(super) session: &'a SessionId,
     /// `None` for the live generation, or else the newest.
     pub(super) generation: Option<Generation>,
@@ -53,11 +53,11 @@ pub(super) struct Whose<'a> {
 
 /// Whether turns are leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Take {
+pub(super) enum LeaseMode {
     /// Lease them exclusively.
     Lease,
     /// Preview them without a lease.
-    Look,
+    Preview,
 }
 
 /// Guard of a lease.
@@ -169,12 +169,15 @@ impl Memories {
         generation: Option<Generation>,
         subject: Option<Subject>,
     ) -> Result<ExtractionLease, MemoryError> {
-        let whose = Whose {
+        let whose = GenerationSelector {
             session,
             generation,
             subject,
         };
-        let prepared = match self.prepare(tenant, whose, Take::Lease, usize::MAX).await? {
+        let prepared = match self
+            .prepare(tenant, whose, LeaseMode::Lease, usize::MAX)
+            .await?
+        {
             Ok(prepared) => prepared,
             Err(nothing) => {
                 return Ok(ExtractionLease {
@@ -203,8 +206,8 @@ impl Memories {
     pub(super) async fn prepare(
         &self,
         tenant: &Arc<Tenant>,
-        whose: Whose<'_>,
-        take: Take,
+        whose: GenerationSelector<'_>,
+        take: LeaseMode,
         bytes_max: usize,
     ) -> Result<Result<Prepared, Nothing>, MemoryError> {
         // Events of the session's last recalls may still be queued.
@@ -239,7 +242,7 @@ impl Memories {
             until: after(now, self.config().lease),
         };
         let from_seq = turns.first().map_or(0, |(seq, _)| *seq);
-        let held = (take == Take::Lease).then(|| HeldLease::new(self, &tenant.id, &lease));
+        let held = (take == LeaseMode::Lease).then(|| HeldLease::new(self, &tenant.id, &lease));
         if held.is_some() {
             let lease = lease.clone();
             let taken = self.write(&tenant.id, move |writer| {

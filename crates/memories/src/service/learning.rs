@@ -15,12 +15,14 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::Memories;
-use super::extraction::{HeldLease, Prepared, Take, Whose};
+use super::extraction::{GenerationSelector, HeldLease, LeaseMode, Prepared};
 use crate::error::MemoryError;
 use crate::extractor::{Extractor, ExtractorRequest};
 use crate::lock;
 use crate::requests::{ExtractedFact, LearnOutcome, LearnedEntry, RememberOutcome};
-use crate::rules::extraction::{Judged, Known, Shown, entries, judge, replaced};
+use crate::rules::extraction::{
+    CheckedEntry, ExtractionInput, ReplaceableMemory, entries, judge, replaced,
+};
 use crate::rules::{Pin, Visibility};
 use crate::store::MemoryReader;
 
@@ -42,7 +44,7 @@ const BREAKER: BreakerPolicy = BreakerPolicy {
 /// Pause before a failed call is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-struct Answer {
+struct ParsedReply {
     entries: Vec<Value>,
     tokens: (u64, u64),
 }
@@ -68,12 +70,16 @@ impl Memories {
         if let Some(after) = self.extractor_pause() {
             return Err(resting(after));
         }
-        let whose = Whose {
+        let whose = GenerationSelector {
             session,
             generation,
             subject,
         };
-        let take = if dry_run { Take::Look } else { Take::Lease };
+        let take = if dry_run {
+            LeaseMode::Preview
+        } else {
+            LeaseMode::Lease
+        };
         let bytes_max = extractor.input_tokens_max().saturating_mul(TOKEN_BYTES);
         let bytes_max = bytes_max.saturating_sub(PROMPT_BYTES);
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
@@ -143,7 +149,7 @@ impl Memories {
         tenant: &Arc<Tenant>,
         extractor: &dyn Extractor,
         prepared: &Prepared,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ParsedReply, Failure> {
         let config = self.config();
         let day = day_number(self.now());
         let prompt_tokens = prepared.prompt.len() as u64 / TOKEN_BYTES;
@@ -213,7 +219,7 @@ impl Memories {
             TextEnd::Complete => {}
         }
         match entries(&answer.text) {
-            Some(entries) => Ok(Answer { entries, tokens }),
+            Some(entries) => Ok(ParsedReply { entries, tokens }),
             None => unusable("the answer is not a JSON list of facts"),
         }
     }
@@ -235,7 +241,7 @@ impl Memories {
         tenant: &Arc<Tenant>,
         prepared: &Prepared,
         entries: &[Value],
-    ) -> Result<Vec<Judged>, MemoryError> {
+    ) -> Result<Vec<CheckedEntry>, MemoryError> {
         // The id comes last in a line, so that no content can imitate one.
         let is_shown = |id: &MemoryId| {
             let end = format!("; id {id}");
@@ -256,7 +262,7 @@ impl Memories {
                     let observed_at = memory.observed_at;
                     known.insert(
                         id,
-                        Known {
+                        ReplaceableMemory {
                             observed_at,
                             is_fixed,
                         },
@@ -266,7 +272,7 @@ impl Memories {
             Ok(known)
         };
         let known = self.read(&tenant.id, read).await?;
-        let shown = Shown {
+        let shown = ExtractionInput {
             turns: &prepared.said,
             said_at: &prepared.said_at,
             known: &known,
@@ -454,7 +460,7 @@ fn resting(after: Duration) -> MemoryError {
 /// Adds the outcomes to the entries that passed validation.
 ///
 /// Outcomes are in the order of these entries.
-fn with_outcomes(judged: Vec<Judged>, outcomes: Vec<RememberOutcome>) -> Vec<LearnedEntry> {
+fn with_outcomes(judged: Vec<CheckedEntry>, outcomes: Vec<RememberOutcome>) -> Vec<LearnedEntry> {
     let mut outcomes = outcomes.into_iter();
     let entries = judged.into_iter().map(|judged| LearnedEntry {
         outcome: if judged.fact.is_ok() {

@@ -9,7 +9,7 @@ use memoird_core::time::Timestamp;
 use crate::error::MemoryError;
 use crate::lock;
 use crate::rules::manifest::Manifest;
-use crate::store::Touch;
+use crate::store::TouchedManifests;
 
 /// Maximum cached manifests per tenant, of up to 25,000 bytes each.
 const KEPT_MAX: usize = 256;
@@ -18,10 +18,10 @@ const KEPT_MAX: usize = 256;
 pub(super) type ManifestKey = (Subject, usize, usize);
 
 #[derive(Debug)]
-pub(super) struct Manifests(Mutex<Kept>);
+pub(super) struct Manifests(Mutex<ManifestCache>);
 
 #[derive(Debug)]
-struct Kept {
+struct ManifestCache {
     /// Number of invalidations. A manifest read before the last one is not cached.
     version: u64,
     cache: LruCache<ManifestKey, (Arc<Manifest>, Option<Timestamp>)>,
@@ -29,7 +29,7 @@ struct Kept {
 
 impl Default for Manifests {
     fn default() -> Self {
-        Self(Mutex::new(Kept {
+        Self(Mutex::new(ManifestCache {
             version: 0,
             cache: LruCache::new(KEPT_MAX),
         }))
@@ -65,14 +65,14 @@ impl Manifests {
     }
 
     /// Drops the manifests that a write invalidated, or may have invalidated.
-    pub(super) fn forget(&self, written: &Result<Touch, MemoryError>) {
+    pub(super) fn forget(&self, written: &Result<TouchedManifests, MemoryError>) {
         let mut kept = lock(&self.0);
         match written {
-            Ok(Touch::One(subject)) => {
+            Ok(TouchedManifests::One(subject)) => {
                 kept.cache.retain(|key, _| key.0 != *subject);
             }
-            Ok(Touch::All) | Err(MemoryError::InDoubt { .. }) => kept.cache.clear(),
-            Ok(Touch::Nothing) | Err(_) => return,
+            Ok(TouchedManifests::All) | Err(MemoryError::InDoubt { .. }) => kept.cache.clear(),
+            Ok(TouchedManifests::Nothing) | Err(_) => return,
         }
         kept.version += 1;
     }

@@ -22,7 +22,7 @@ use super::sources::text_of;
 use crate::error::MemoryError;
 use crate::requests::{RecallHit, RecallRequest};
 use crate::rules::block::{Block, block};
-use crate::rules::exchange::{self, Said};
+use crate::rules::exchange::{self, ExchangeMessage};
 use crate::rules::floor::Floor;
 
 /// Maximum share of a window's budget for memories, in percent.
@@ -159,8 +159,8 @@ impl RecallForWindow {
             .turns
             .iter()
             .filter_map(|content| encoding::open_with_seq(content));
-        let said: Vec<Said> = turns
-            .map(|(_, turn)| Said {
+        let said: Vec<ExchangeMessage> = turns
+            .map(|(_, turn)| ExchangeMessage {
                 is_request: turn.role == Role::User && turn.links().results.is_empty(),
                 text: text_of(&turn),
             })

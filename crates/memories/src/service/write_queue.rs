@@ -13,7 +13,7 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use super::tenants::TenantState;
 use crate::error::MemoryError;
 use crate::lock;
-use crate::store::{MemoryStore, MemoryWriter, Touch, WriteJob};
+use crate::store::{MemoryStore, MemoryWriter, TouchedManifests, WriteJob};
 
 /// Maximum queued jobs per tenant.
 const JOBS_MAX: usize = 4_096;
@@ -32,7 +32,7 @@ pub(super) struct WriteQueue {
 struct Queued {
     job: WriteJob,
     /// Called with the outcome once it is durable.
-    reply: Box<dyn FnOnce(Result<Touch, MemoryError>) + Send>,
+    reply: Box<dyn FnOnce(Result<TouchedManifests, MemoryError>) + Send>,
 }
 
 impl fmt::Debug for Queued {
@@ -50,7 +50,7 @@ impl TenantState {
         &self,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send + 'static,
     ) -> bool {
-        let reply = |done: Result<Touch, MemoryError>| {
+        let reply = |done: Result<TouchedManifests, MemoryError>| {
             if let Err(error) = done {
                 tracing::warn!(%error, "a recall could not be written down");
             }
@@ -76,7 +76,7 @@ impl TenantState {
             *lock(&makes) = Some(job(writer)?);
             Ok(())
         });
-        let reply = Box::new(move |done: Result<Touch, MemoryError>| {
+        let reply = Box::new(move |done: Result<TouchedManifests, MemoryError>| {
             let made = lock(&made).take();
             // Invalidate before the reply, and even if the caller has stopped waiting.
             state.manifests.forget(&done);

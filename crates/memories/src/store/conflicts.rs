@@ -6,7 +6,7 @@ use rusqlite::params;
 
 use super::reader::MemoryReader;
 use super::row::{MemoryRow, find_partition, limit};
-use super::sql::Answer;
+use super::sql::StoreResult;
 use super::time::moment;
 use super::vectors;
 use crate::requests::{Conflict, Conflicts};
@@ -20,7 +20,7 @@ impl MemoryReader<'_> {
         looked_at_max: usize,
         count_max: usize,
         now: Timestamp,
-    ) -> Answer<Conflicts> {
+    ) -> StoreResult<Conflicts> {
         let Some(owner) = find_partition(self.connection, subject)? else {
             return Ok(Conflicts::default());
         };

@@ -7,7 +7,7 @@ use rusqlite::params;
 #[cfg(feature = "postgres")]
 use super::postgres;
 use super::row::{MemoryRow, limit, whole};
-use super::sql::{Answer, Connection, Sql};
+use super::sql::{Connection, Sql, StoreResult};
 use super::time::{DAY, moment, timestamp};
 use super::{MemoryReader, MemoryWriter, RecallEvent};
 use crate::requests::ForgetOutcome;
@@ -26,7 +26,7 @@ impl MemoryReader<'_> {
         after: Option<MemoryId>,
         max: usize,
         now: Timestamp,
-    ) -> Answer<Vec<Evidence>> {
+    ) -> StoreResult<Vec<Evidence>> {
         let after = after.map_or([0; 16], MemoryId::to_bytes);
         let rest = "WHERE id > ? AND superseded_by IS NULL AND (expires IS NULL OR expires > ?)
                     ORDER BY id LIMIT ?";
@@ -39,7 +39,7 @@ impl MemoryReader<'_> {
     }
 
     /// Collects the evidence of a memory's use.
-    pub(super) fn evidence_of(&self, row: &MemoryRow) -> Answer<Evidence> {
+    pub(super) fn evidence_of(&self, row: &MemoryRow) -> StoreResult<Evidence> {
         let memory = &row.memory;
         let fold = "SELECT count(*), count(DISTINCT query), count(DISTINCT at / ?2), max(at),
                     coalesce(avg(score), 0.0) FROM recall_events WHERE memory = ?1";
@@ -64,14 +64,14 @@ impl MemoryReader<'_> {
     }
 
     /// Time of the last consolidation.
-    pub fn consolidated_at(&self) -> Answer<Option<Timestamp>> {
+    pub fn consolidated_at(&self) -> StoreResult<Option<Timestamp>> {
         Ok(self.meta("dream_last_at")?.map(timestamp))
     }
 }
 
 impl MemoryWriter<'_> {
     /// Records the event of a recall. Skips memories that were deleted in the meantime.
-    pub fn record_recall(&self, event: &RecallEvent, limits: &MemoryLimits) -> Answer<()> {
+    pub fn record_recall(&self, event: &RecallEvent, limits: &MemoryLimits) -> StoreResult<()> {
         let session = match &event.session {
             None => None,
             Some(session) => Some(self.digest(session.as_str())?),
@@ -89,7 +89,7 @@ impl MemoryWriter<'_> {
         self.run(prune, parameters)
     }
 
-    fn count_hits(&self, event: &RecallEvent, session: Option<&[u8; 16]>) -> Answer<()> {
+    fn count_hits(&self, event: &RecallEvent, session: Option<&[u8; 16]>) -> StoreResult<()> {
         // Incrementing the maximum integer would overflow.
         let count = "UPDATE memories SET
              recalls = recalls + CASE WHEN recalls < 9223372036854775807 THEN 1 ELSE 0 END,
@@ -112,7 +112,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Pins the given memories that are not pinned yet. Returns how many.
-    pub fn pin(&self, ids: &[MemoryId], pin: Pin, at: Timestamp) -> Answer<usize> {
+    pub fn pin(&self, ids: &[MemoryId], pin: Pin, at: Timestamp) -> StoreResult<usize> {
         let sql = "UPDATE memories SET pin = ?, pin_changed = ? WHERE id = ? AND pin IS NULL
                    AND superseded_by IS NULL";
         self.touch_all();
@@ -124,7 +124,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Removes pins set by a consolidation, never those of the bot. Returns how many.
-    pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> Answer<usize> {
+    pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> StoreResult<usize> {
         let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
         self.touch_all();
         let mut unpinned = 0;
@@ -135,14 +135,14 @@ impl MemoryWriter<'_> {
         Ok(unpinned)
     }
 
-    pub fn set_consolidated_at(&self, at: Timestamp) -> Answer<()> {
+    pub fn set_consolidated_at(&self, at: Timestamp) -> StoreResult<()> {
         self.set_meta("dream_last_at", moment(at))
     }
 
     /// Deletes about `max` memories that expired before this time, with their history.
     ///
     /// Returns how many rows were deleted.
-    pub fn expire_step(&self, expired_before: Timestamp, max: usize) -> Answer<usize> {
+    pub fn expire_step(&self, expired_before: Timestamp, max: usize) -> StoreResult<usize> {
         let condition = "expires < ? ORDER BY expires LIMIT ?";
         let parameters = params![moment(expired_before), limit(max)];
         let mut left = max;

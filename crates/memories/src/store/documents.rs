@@ -9,7 +9,7 @@ use memoird_core::time::Timestamp;
 use rusqlite::{ToSql, params};
 
 use super::row::{damaged, limit, whole};
-use super::sql::{Answer, Row, Sql};
+use super::sql::{Row, Sql, StoreResult};
 use super::time::{after, moment, timestamp};
 use super::{MemoryReader, MemoryWriter};
 use crate::MemoryError;
@@ -44,7 +44,7 @@ const BYTES: u8 = 0;
 const JSON: u8 = 1;
 
 /// A document row without its value.
-struct Found {
+struct DocumentRow {
     no: i64,
     namespace: i64,
     version: u64,
@@ -54,7 +54,7 @@ struct Found {
 }
 
 /// A row to delete.
-struct Gone {
+struct DeletedRow {
     no: i64,
     namespace: i64,
     /// Bytes of its value, key and namespace.
@@ -80,7 +80,7 @@ impl Span {
 
 impl MemoryReader<'_> {
     /// Returns a document with its value.
-    pub fn document(&self, name: &DocumentName, now: Timestamp) -> Answer<Option<Document>> {
+    pub fn document(&self, name: &DocumentName, now: Timestamp) -> StoreResult<Option<Document>> {
         let sql = "SELECT path, key, version, created, updated, expires, form, length(value), value
             FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
             WHERE path = ? AND key = ? AND (expires IS NULL OR expires > ?)";
@@ -91,7 +91,7 @@ impl MemoryReader<'_> {
     /// Lists a page of documents.
     ///
     /// Without a filter, it contains at least one document if there are any.
-    pub fn documents(&self, query: &DocumentQuery, now: Timestamp) -> Answer<DocumentPage> {
+    pub fn documents(&self, query: &DocumentQuery, now: Timestamp) -> StoreResult<DocumentPage> {
         let mut listing = Listing {
             query,
             page: DocumentPage::default(),
@@ -115,7 +115,12 @@ impl MemoryReader<'_> {
     }
 
     /// Adds the documents of a span. Returns whether the page is full.
-    fn list_span(&self, span: &Span, now: Timestamp, listing: &mut Listing<'_>) -> Answer<bool> {
+    fn list_span(
+        &self,
+        span: &Span,
+        now: Timestamp,
+        listing: &mut Listing<'_>,
+    ) -> StoreResult<bool> {
         let query = listing.query;
         let direction = if query.is_descending { "DESC" } else { "ASC" };
         let (value, at_once) = if query.with_values || query.filter.is_some() {
@@ -135,7 +140,12 @@ impl MemoryReader<'_> {
         Ok(listing.is_full)
     }
 
-    fn has_more(&self, query: &DocumentQuery, last: &DocumentName, now: Timestamp) -> Answer<bool> {
+    fn has_more(
+        &self,
+        query: &DocumentQuery,
+        last: &DocumentName,
+        now: Timestamp,
+    ) -> StoreResult<bool> {
         let sql = format!("SELECT 1 {WITHIN} LIMIT 1");
         for span in spans(query, Some(last)) {
             if self.has(&sql, &span.parameters(&moment(now)))? {
@@ -146,7 +156,7 @@ impl MemoryReader<'_> {
     }
 
     /// Lists a page of namespaces that contain documents.
-    pub fn namespaces(&self, query: &NamespaceQuery, now: Timestamp) -> Answer<NamespacePage> {
+    pub fn namespaces(&self, query: &NamespaceQuery, now: Timestamp) -> StoreResult<NamespacePage> {
         let sql = "SELECT path FROM namespaces WHERE path >= ? AND path < ?
             AND EXISTS (SELECT 1 FROM documents WHERE namespace = namespaces.no
                 AND (expires IS NULL OR expires > ?))
@@ -195,7 +205,7 @@ impl MemoryReader<'_> {
         &self,
         operations: &[DocumentOperation],
         now: Timestamp,
-    ) -> Answer<Vec<DocumentOutcome>> {
+    ) -> StoreResult<Vec<DocumentOutcome>> {
         let mut bytes_left = MemoryLimits::BATCH_READ_BYTES;
         let gets = operations.iter().filter_map(|operation| match operation {
             DocumentOperation::Get(get) => Some(get),
@@ -206,12 +216,12 @@ impl MemoryReader<'_> {
     }
 
     /// Whether any documents are stored.
-    pub fn has_documents(&self) -> Answer<bool> {
+    pub fn has_documents(&self) -> StoreResult<bool> {
         Ok(self.documents_kept()?.0 > 0)
     }
 
     /// Number of stored documents, including expired ones, and their bytes.
-    pub(super) fn documents_kept(&self) -> Answer<(u64, u64)> {
+    pub(super) fn documents_kept(&self) -> StoreResult<(u64, u64)> {
         let sql = "SELECT documents, bytes FROM document_state";
         let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?));
         let (documents, bytes) = self.one(sql, &[], read)?.unwrap_or_default();
@@ -219,13 +229,13 @@ impl MemoryReader<'_> {
     }
 
     /// Finds a document's row, even if it has expired.
-    fn find(&self, name: &DocumentName) -> Answer<Option<Found>> {
+    fn find(&self, name: &DocumentName) -> StoreResult<Option<DocumentRow>> {
         let sql = "SELECT documents.no, namespace, version, created, expires, length(value)
             FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
             WHERE path = ? AND key = ?";
         let parameters = params![name.namespace.as_bytes(), name.key.as_bytes()];
         self.one(sql, parameters, |row| {
-            Ok(Found {
+            Ok(DocumentRow {
                 no: row.get(0)?,
                 namespace: row.get(1)?,
                 version: row.get::<i64>(2)?.unsigned_abs(),
@@ -248,7 +258,7 @@ impl MemoryWriter<'_> {
         operations: &[DocumentOperation],
         limits: &MemoryLimits,
         at: Timestamp,
-    ) -> Answer<Vec<DocumentOutcome>> {
+    ) -> StoreResult<Vec<DocumentOutcome>> {
         let mut bytes_left = MemoryLimits::BATCH_READ_BYTES;
         let mut outcomes = Vec::with_capacity(operations.len());
         for (index, operation) in operations.iter().enumerate() {
@@ -271,7 +281,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Reads a document. If it expires and the request has a lifetime, restarts its lifetime.
-    pub fn read_document(&self, get: &DocumentGet, at: Timestamp) -> Answer<Option<Document>> {
+    pub fn read_document(&self, get: &DocumentGet, at: Timestamp) -> StoreResult<Option<Document>> {
         let mut found = self.document(&get.name, at)?;
         if let (Some(document), Some(ttl)) = (&mut found, get.ttl)
             && document.expires_at.is_some()
@@ -295,7 +305,7 @@ impl MemoryWriter<'_> {
         put: &DocumentPut,
         limits: &MemoryLimits,
         at: Timestamp,
-    ) -> Answer<Document> {
+    ) -> StoreResult<Document> {
         let now = moment(at);
         let mut found = self.find(&put.name)?;
         let live = found.as_ref().filter(|found| found.is_live(now));
@@ -361,7 +371,7 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// [`MemoryError::StaleVersion`].
-    pub fn delete_document(&self, delete: &DocumentDelete, at: Timestamp) -> Answer<bool> {
+    pub fn delete_document(&self, delete: &DocumentDelete, at: Timestamp) -> StoreResult<bool> {
         let found = self.find(&delete.name)?;
         let found = found.filter(|found| found.is_live(moment(at)));
         let version = found.as_ref().map_or(0, |found| found.version);
@@ -369,7 +379,7 @@ impl MemoryWriter<'_> {
         let Some(found) = found else {
             return Ok(false);
         };
-        self.remove_document(&Gone {
+        self.remove_document(&DeletedRow {
             no: found.no,
             namespace: found.namespace,
             bytes: found.size + name_bytes(&delete.name),
@@ -380,7 +390,11 @@ impl MemoryWriter<'_> {
     /// Deletes up to `count_max` documents of a range, including expired ones.
     ///
     /// Returns how many were deleted; 0 if none are left.
-    pub fn delete_documents_step(&self, range: &DocumentRange, count_max: usize) -> Answer<u64> {
+    pub fn delete_documents_step(
+        &self,
+        range: &DocumentRange,
+        count_max: usize,
+    ) -> StoreResult<u64> {
         let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path)
             FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
             WHERE path >= ? AND path < ? AND key >= ? AND key < ? LIMIT ?";
@@ -391,7 +405,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Deletes up to `count_max` expired documents. Returns how many.
-    pub fn expire_documents(&self, now: Timestamp, count_max: usize) -> Answer<u64> {
+    pub fn expire_documents(&self, now: Timestamp, count_max: usize) -> StoreResult<u64> {
         let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path)
             FROM documents CROSS JOIN namespaces ON namespaces.no = namespace
             WHERE expires <= ? ORDER BY expires LIMIT ?";
@@ -400,7 +414,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Deletes rows up to the maximum bytes of a step, so that other writes are not delayed.
-    fn remove_documents(&self, gone: &[Gone]) -> Answer<u64> {
+    fn remove_documents(&self, gone: &[DeletedRow]) -> StoreResult<u64> {
         let (mut removed, mut bytes) = (0, 0);
         for row in gone {
             self.remove_document(row)?;
@@ -413,7 +427,7 @@ impl MemoryWriter<'_> {
         Ok(removed)
     }
 
-    fn remove_document(&self, gone: &Gone) -> Answer<()> {
+    fn remove_document(&self, gone: &DeletedRow) -> StoreResult<()> {
         self.run("DELETE FROM documents WHERE no = ?", params![gone.no])?;
         let sql = "UPDATE namespaces SET documents = documents - 1 WHERE no = ?
             RETURNING documents";
@@ -426,7 +440,7 @@ impl MemoryWriter<'_> {
         self.count_documents(-1, -whole(gone.bytes))
     }
 
-    fn count_documents(&self, documents: i64, bytes: i64) -> Answer<()> {
+    fn count_documents(&self, documents: i64, bytes: i64) -> StoreResult<()> {
         let sql = "UPDATE document_state SET documents = documents + ?, bytes = bytes + ?";
         self.run(sql, params![documents, bytes])
     }
@@ -434,11 +448,11 @@ impl MemoryWriter<'_> {
     /// Whether a value of this size may replace what was found.
     fn has_room(
         &self,
-        found: Option<&Found>,
+        found: Option<&DocumentRow>,
         name: &DocumentName,
         size: u64,
         limits: &MemoryLimits,
-    ) -> Answer<bool> {
+    ) -> StoreResult<bool> {
         let (documents, bytes) = self.documents_kept()?;
         let (is_one_more, bytes) = match found {
             // A document may always shrink, even above the limits.
@@ -492,7 +506,7 @@ impl Listing<'_> {
     }
 }
 
-impl Found {
+impl DocumentRow {
     fn is_live(&self, now: i64) -> bool {
         self.expires.is_none_or(|expires| expires > now)
     }
@@ -500,7 +514,7 @@ impl Found {
 
 impl DocumentOutcome {
     /// Result of a get. Fails if the value exceeds the bytes left in the response.
-    fn of(document: Option<Document>, bytes_left: &mut usize) -> Answer<Self> {
+    fn of(document: Option<Document>, bytes_left: &mut usize) -> StoreResult<Self> {
         let Some(document) = document else {
             return Ok(Self::Absent);
         };
@@ -549,7 +563,7 @@ fn spans(query: &DocumentQuery, after: Option<&DocumentName>) -> Vec<Span> {
     ]
 }
 
-fn check_version(name: &DocumentName, expected: Option<u64>, version: u64) -> Answer<()> {
+fn check_version(name: &DocumentName, expected: Option<u64>, version: u64) -> StoreResult<()> {
     match expected {
         Some(expected) if expected != version => Err(MemoryError::StaleVersion {
             key: name.key.clone(),
@@ -602,8 +616,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Document> {
     })
 }
 
-fn read_gone(row: &Row<'_>) -> rusqlite::Result<Gone> {
-    Ok(Gone {
+fn read_gone(row: &Row<'_>) -> rusqlite::Result<DeletedRow> {
+    Ok(DeletedRow {
         no: row.get(0)?,
         namespace: row.get(1)?,
         bytes: row.get::<i64>(2)?.unsigned_abs(),

@@ -13,7 +13,7 @@ use rusqlite::params;
 
 use super::recall::glance;
 use super::row::{MemoryRow, content_hash, kind_bits, limit, partition_of};
-use super::sql::{Answer, Sql};
+use super::sql::{Sql, StoreResult};
 use super::time::{after, moment, timestamp};
 use super::vectors::{self, Filter, Model, Wanted};
 use super::{Due, Embedding, MemoryReader, MemoryWriter, index};
@@ -68,12 +68,12 @@ const ROWS_AT_ONCE: usize = 1_000;
 
 impl MemoryReader<'_> {
     /// Name of the model in use. `None` without one.
-    pub fn embedding_model(&self) -> Answer<Option<String>> {
+    pub fn embedding_model(&self) -> StoreResult<Option<String>> {
         self.meta("embedding_model")
     }
 
     /// Approximate number of memories still to be queued for embedding.
-    pub(super) fn left_to_queue(&self) -> Answer<u64> {
+    pub(super) fn left_to_queue(&self) -> StoreResult<u64> {
         if self.embedding_model()?.is_none() {
             return Ok(0);
         }
@@ -83,7 +83,7 @@ impl MemoryReader<'_> {
     }
 
     /// Approximate number of memories whose words are not reindexed yet.
-    pub(super) fn words_left(&self) -> Answer<u64> {
+    pub(super) fn words_left(&self) -> StoreResult<u64> {
         let left = |walk: &Walk| self.meta::<i64>(walk.left);
         let left = left(&WORDS)?.max(left(&REINDEX)?);
         Ok(left.unwrap_or(0).unsigned_abs())
@@ -93,7 +93,7 @@ impl MemoryReader<'_> {
     ///
     /// If none is due, returns texts that are due later than any valid retry. Returns none if the
     /// model is not in use.
-    pub fn embeddings_due(&self, model: &str, now: Timestamp, max: usize) -> Answer<Vec<Due>> {
+    pub fn embeddings_due(&self, model: &str, now: Timestamp, max: usize) -> StoreResult<Vec<Due>> {
         if self.model_in_use(model)?.is_none() {
             return Ok(Vec::new());
         }
@@ -120,7 +120,7 @@ impl MemoryReader<'_> {
     }
 
     /// Earliest due time after `now`.
-    pub fn embeddings_next_due(&self, now: Timestamp) -> Answer<Option<Timestamp>> {
+    pub fn embeddings_next_due(&self, now: Timestamp) -> StoreResult<Option<Timestamp>> {
         let sql = "SELECT min(due) FROM embeddings_due WHERE failed = 0 AND due > ?";
         let due: Option<Option<i64>> = self.value(sql, params![moment(now)])?;
         Ok(due.flatten().map(timestamp))
@@ -129,7 +129,7 @@ impl MemoryReader<'_> {
     /// Text and vector of any memory that this model embedded.
     ///
     /// `None` if there is none, or another model is in use.
-    pub(crate) fn any_embedded(&self, model: &str) -> Answer<Option<(String, Vec<f32>)>> {
+    pub(crate) fn any_embedded(&self, model: &str) -> StoreResult<Option<(String, Vec<f32>)>> {
         let Some(model) = self.model_in_use(model)? else {
             return Ok(None);
         };
@@ -160,7 +160,7 @@ impl MemoryReader<'_> {
         id: MemoryId,
         cosine_min: f32,
         now: Timestamp,
-    ) -> Answer<Option<MemoryId>> {
+    ) -> StoreResult<Option<MemoryId>> {
         let row = MemoryRow::by_id(self.connection, id)?;
         let is_free = |row: &MemoryRow| row.memory.is_current(now) && !row.apart;
         let Some(row) = row.filter(is_free) else {
@@ -199,7 +199,7 @@ impl MemoryReader<'_> {
         &self,
         search: &Near<'_>,
         accepts: impl Fn(&MemoryRow) -> bool,
-    ) -> Answer<Option<MemoryRow>> {
+    ) -> StoreResult<Option<MemoryRow>> {
         let filter = Filter {
             kinds: kind_bits(&[search.kind]),
             observed_after: None,
@@ -227,7 +227,7 @@ impl MemoryReader<'_> {
     }
 
     /// Returns the model of this name, if it is in use.
-    pub(super) fn model_in_use(&self, name: &str) -> Answer<Option<Model>> {
+    pub(super) fn model_in_use(&self, name: &str) -> StoreResult<Option<Model>> {
         let sql = "SELECT models.no, dimension FROM meta
                    CROSS JOIN models ON models.name = meta.value
                    WHERE meta.name = 'embedding_model' AND models.name = ?";
@@ -239,7 +239,7 @@ impl MemoryWriter<'_> {
     /// Sets the model in use, or none. Vectors of other models become unused.
     ///
     /// Returns whether the model changed. If so, [`Self::backfill`] has work.
-    pub fn set_embedding_model(&self, model: Option<&str>) -> Answer<bool> {
+    pub fn set_embedding_model(&self, model: Option<&str>) -> StoreResult<bool> {
         let in_use = self.embedding_model()?;
         if in_use.as_deref() == model || model.is_none() && in_use.as_deref() == Some(CLIENTS) {
             return Ok(false);
@@ -257,7 +257,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Switches to vectors computed by clients, for a daemon without an embedder.
-    pub fn use_clients_vectors(&self) -> Answer<()> {
+    pub fn use_clients_vectors(&self) -> StoreResult<()> {
         if self.embedding_model()?.as_deref() == Some(CLIENTS) {
             return Ok(());
         }
@@ -269,7 +269,7 @@ impl MemoryWriter<'_> {
     ///
     /// Checks `max` memories and returns the approximate number left; 0 when done. Without a model
     /// in use, vectors are left unchanged.
-    pub fn backfill(&self, max: usize, at: Timestamp) -> Answer<u64> {
+    pub fn backfill(&self, max: usize, at: Timestamp) -> StoreResult<u64> {
         let Some(name) = self.embedding_model()? else {
             self.end(&BACKFILL)?;
             return Ok(0);
@@ -288,7 +288,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Starts to rebuild all indexes with [`Self::reindex_step`]. Failed texts are retried.
-    pub fn reindex_begin(&self) -> Answer<()> {
+    pub fn reindex_begin(&self) -> StoreResult<()> {
         self.retry_failed()?;
         self.begin(&REINDEX)
     }
@@ -296,7 +296,7 @@ impl MemoryWriter<'_> {
     /// Reindexes the words of `max` memories after the word rules have changed.
     ///
     /// Returns the approximate number left; 0 when done.
-    pub fn words_step(&self, max: usize) -> Answer<u64> {
+    pub fn words_step(&self, max: usize) -> StoreResult<u64> {
         if self.meta::<i64>(WORDS.at)?.is_none() {
             return Ok(0);
         }
@@ -310,7 +310,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Indexes the words of a memory missing in the index, and its positions in the conversation.
-    fn index_words(&self, row: &MemoryRow) -> Answer<()> {
+    fn index_words(&self, row: &MemoryRow) -> StoreResult<()> {
         self.add_places(row)?;
         let content = &row.memory.content;
         let update = "UPDATE memories SET says = ?2 WHERE no = ?1 AND says <> ?2";
@@ -319,7 +319,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Runs the walk to completion, so that the text to be forgotten is in a single index.
-    pub(super) fn move_words(&self) -> Answer<()> {
+    pub(super) fn move_words(&self) -> StoreResult<()> {
         while self.words_step(ROWS_AT_ONCE)? > 0 {}
         Ok(())
     }
@@ -328,7 +328,7 @@ impl MemoryWriter<'_> {
     ///
     /// Reindexes their words, recomputes their content hashes and queues them for embedding. Their
     /// old vectors are used until then. Returns the approximate number left; 0 when done.
-    pub fn reindex_step(&self, max: usize, at: Timestamp) -> Answer<u64> {
+    pub fn reindex_step(&self, max: usize, at: Timestamp) -> StoreResult<u64> {
         let queue = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
             SELECT ?1, ?2, 0, 0, '' WHERE EXISTS
                 (SELECT 1 FROM meta WHERE name = 'embedding_model' AND value <> ?3)
@@ -351,7 +351,7 @@ impl MemoryWriter<'_> {
     /// # Errors
     /// [`MemoryError::DimensionMismatch`], or [`MemoryError::Invalid`] for a vector without a
     /// cosine.
-    pub fn embedded(&self, id: MemoryId, revision: i64, vector: &Embedding) -> Answer<bool> {
+    pub fn embedded(&self, id: MemoryId, revision: i64, vector: &Embedding) -> StoreResult<bool> {
         let Some(model) = self.model_in_use(&vector.model)? else {
             return Ok(false);
         };
@@ -374,7 +374,7 @@ impl MemoryWriter<'_> {
         now: Timestamp,
         max: usize,
         until: Timestamp,
-    ) -> Answer<Vec<Due>> {
+    ) -> StoreResult<Vec<Due>> {
         let due = self.embeddings_due(model, now, max)?;
         let sql =
             "UPDATE embeddings_due SET due = ? WHERE no = (SELECT no FROM memories WHERE id = ?)";
@@ -394,7 +394,7 @@ impl MemoryWriter<'_> {
         problem: &str,
         due: Timestamp,
         give_up: bool,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let sql = "UPDATE embeddings_due SET tries = tries + 1, due = ?, failed = ?, problem = ?
             WHERE no = (SELECT no FROM memories WHERE id = ? AND revision = ?)";
         let problem = &problem[..problem.floor_char_boundary(PROBLEM_BYTES_MAX)];
@@ -402,19 +402,19 @@ impl MemoryWriter<'_> {
         self.run(sql, parameters)
     }
 
-    fn retry_failed(&self) -> Answer<()> {
+    fn retry_failed(&self) -> StoreResult<()> {
         let sql = "UPDATE embeddings_due SET failed = 0, tries = 0, due = 0 WHERE failed = 1";
         self.run(sql, &[])
     }
 
-    fn begin(&self, walk: &Walk) -> Answer<()> {
+    fn begin(&self, walk: &Walk) -> StoreResult<()> {
         let sql = "SELECT memories FROM state";
         let count: i64 = self.number(sql, &[])?;
         self.set_meta(walk.at, 0)?;
         self.set_meta(walk.left, count)
     }
 
-    fn end(&self, walk: &Walk) -> Answer<()> {
+    fn end(&self, walk: &Walk) -> StoreResult<()> {
         self.remove_meta(walk.at)?;
         self.remove_meta(walk.left)
     }
@@ -424,8 +424,8 @@ impl MemoryWriter<'_> {
         &self,
         walk: &Walk,
         max: usize,
-        mut visit: impl FnMut(&MemoryRow) -> Answer<()>,
-    ) -> Answer<u64> {
+        mut visit: impl FnMut(&MemoryRow) -> StoreResult<()>,
+    ) -> StoreResult<u64> {
         let Some(at) = self.meta::<i64>(walk.at)? else {
             return Ok(0);
         };

@@ -7,7 +7,7 @@ use memoird_core::time::Timestamp;
 use rusqlite::params;
 
 use super::row::{damaged, limit, make_partition, outcome_of, whole};
-use super::sql::{Answer, Row, Sql};
+use super::sql::{Row, Sql, StoreResult};
 use super::time::{moment, timestamp};
 use super::{ExtractionCursor, Lease, MemoryReader, MemoryWriter};
 use crate::MemoryError;
@@ -17,7 +17,11 @@ const SELECT: &str = "SELECT generation, session, subject, seq, lease, lease_to,
     failures, failed_at, not_before FROM cursors LEFT JOIN partitions ON partitions.no = owner";
 
 impl MemoryReader<'_> {
-    pub fn cursor(&self, session: &SessionId, generation: Generation) -> Answer<ExtractionCursor> {
+    pub fn cursor(
+        &self,
+        session: &SessionId,
+        generation: Generation,
+    ) -> StoreResult<ExtractionCursor> {
         // The cursor of a forgotten subject is retained without the name of the session.
         let sql = format!("{SELECT} WHERE generation = ? AND session IN (?, '')");
         let parameters = params![generation.to_bytes(), session.as_str()];
@@ -28,7 +32,7 @@ impl MemoryReader<'_> {
     /// Time before which turns of a subject must not be extracted. `None` for no limit.
     ///
     /// It is later than the limit of a generation if the whole subject was forgotten since.
-    pub fn not_before(&self, subject: &Subject) -> Answer<Option<Timestamp>> {
+    pub fn not_before(&self, subject: &Subject) -> StoreResult<Option<Timestamp>> {
         let digest = self.digest(subject.as_str())?;
         let sql = "SELECT at FROM forgotten WHERE subject = ?";
         let at: Option<i64> = self.value(sql, params![digest])?;
@@ -39,7 +43,7 @@ impl MemoryReader<'_> {
     ///
     /// # Errors
     /// [`MemoryError::LeaseLost`].
-    pub fn lease(&self, id: LeaseId, now: Timestamp) -> Answer<Lease> {
+    pub fn lease(&self, id: LeaseId, now: Timestamp) -> StoreResult<Lease> {
         let sql = format!("{SELECT} WHERE lease = ?");
         let found = self.one(&sql, params![id.to_bytes()], read)?;
         let lease = found
@@ -57,7 +61,7 @@ impl MemoryReader<'_> {
         &self,
         lease: LeaseId,
         content: &str,
-    ) -> Answer<Option<(u64, Vec<RememberOutcome>)>> {
+    ) -> StoreResult<Option<(u64, Vec<RememberOutcome>)>> {
         let sql = "SELECT content, seq, results FROM extractions WHERE lease = ?";
         let found = self.one(sql, params![lease.to_bytes()], |row| {
             let content: [u8; 16] = row.get(0)?;
@@ -81,7 +85,7 @@ impl MemoryReader<'_> {
                 redacted: redacted as usize,
             })
         });
-        Ok(Some((seq, outcomes.collect::<Answer<_>>()?)))
+        Ok(Some((seq, outcomes.collect::<StoreResult<_>>()?)))
     }
 
     /// Turns after this one from which the bot itself remembered a fact, in ascending order.
@@ -90,7 +94,7 @@ impl MemoryReader<'_> {
         session: &SessionId,
         generation: Generation,
         after_seq: u64,
-    ) -> Answer<Vec<u64>> {
+    ) -> StoreResult<Vec<u64>> {
         let sql = "SELECT seq FROM remembered
                    WHERE generation = ? AND session = ? AND seq > ? ORDER BY seq";
         let session = self.digest(session.as_str())?;
@@ -106,7 +110,7 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// [`MemoryError::LeaseHeld`].
-    pub fn take_lease(&self, lease: Lease, now: Timestamp) -> Answer<ExtractionCursor> {
+    pub fn take_lease(&self, lease: Lease, now: Timestamp) -> StoreResult<ExtractionCursor> {
         let (session, generation) = (lease.session.clone(), lease.generation);
         let mut cursor = self.free_cursor(&session, generation, now, lease.until)?;
         if lease.to_seq < cursor.seq {
@@ -128,7 +132,7 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// [`MemoryError::LeaseLost`].
-    pub fn commit_extraction(&self, lease: LeaseId, now: Timestamp) -> Answer<Lease> {
+    pub fn commit_extraction(&self, lease: LeaseId, now: Timestamp) -> StoreResult<Lease> {
         let lease = self.lease(lease, now)?;
         let mut cursor = self.cursor(&lease.session, lease.generation)?;
         cursor.lease = None;
@@ -149,7 +153,12 @@ impl MemoryWriter<'_> {
     ///
     /// Returns the number of failures since the last success. Ignores a lease that is no longer
     /// held.
-    pub fn return_lease(&self, lease: &Lease, is_failure: bool, now: Timestamp) -> Answer<u32> {
+    pub fn return_lease(
+        &self,
+        lease: &Lease,
+        is_failure: bool,
+        now: Timestamp,
+    ) -> StoreResult<u32> {
         let mut cursor = self.cursor(&lease.session, lease.generation)?;
         if cursor.lease.as_ref().is_none_or(|held| held.id != lease.id) {
             return Ok(cursor.failures);
@@ -172,7 +181,7 @@ impl MemoryWriter<'_> {
     /// Reserves tokens of a day, given in days since 1970.
     ///
     /// Returns `false` without reserving any if that would exceed `max`.
-    pub fn spend_tokens(&self, day: i64, tokens: u64, max: u64) -> Answer<bool> {
+    pub fn spend_tokens(&self, day: i64, tokens: u64, max: u64) -> StoreResult<bool> {
         let spent = self.tokens_spent(day)?.saturating_add(tokens);
         if spent > max {
             return Ok(false);
@@ -185,7 +194,7 @@ impl MemoryWriter<'_> {
     /// Replaces reserved tokens by the tokens used, which may be more.
     ///
     /// Does nothing once another day has begun.
-    pub fn correct_tokens(&self, day: i64, counted: u64, used: u64) -> Answer<()> {
+    pub fn correct_tokens(&self, day: i64, counted: u64, used: u64) -> StoreResult<()> {
         if self.meta::<i64>(DAY)? != Some(day) {
             return Ok(());
         }
@@ -194,7 +203,7 @@ impl MemoryWriter<'_> {
         self.set_meta(SPENT, whole(spent))
     }
 
-    fn tokens_spent(&self, day: i64) -> Answer<u64> {
+    fn tokens_spent(&self, day: i64) -> StoreResult<u64> {
         let is_today = self.meta::<i64>(DAY)? == Some(day);
         let spent = self.meta::<i64>(SPENT)?.filter(|_| is_today);
         Ok(spent.unwrap_or(0).unsigned_abs())
@@ -207,7 +216,7 @@ impl MemoryWriter<'_> {
         content: &str,
         outcomes: &[(RememberOutcome, usize)],
         now: Timestamp,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let mut results = Vec::with_capacity(outcomes.len() * RESULT_BYTES);
         for (done, redacted) in outcomes {
             results.extend(done.memory.id.to_bytes());
@@ -242,7 +251,7 @@ impl MemoryWriter<'_> {
         subject: &Subject,
         to_seq: u64,
         now: Timestamp,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let mut cursor = self.free_cursor(session, generation, now, now)?;
         cursor.seq = cursor.seq.max(to_seq);
         self.save_cursor(session, generation, subject, &cursor, now)
@@ -252,7 +261,7 @@ impl MemoryWriter<'_> {
     ///
     /// The rows are those of generations that started before. Returns how many of both were
     /// deleted.
-    pub fn prune_cursors(&self, before: Timestamp, max: usize) -> Answer<usize> {
+    pub fn prune_cursors(&self, before: Timestamp, max: usize) -> StoreResult<usize> {
         let cursors = "DELETE FROM cursors WHERE generation IN
             (SELECT generation FROM cursors WHERE touched < ? ORDER BY touched LIMIT ?)";
         let seqs = "DELETE FROM remembered WHERE (generation, session, seq) IN
@@ -271,7 +280,7 @@ impl MemoryWriter<'_> {
         generation: Generation,
         now: Timestamp,
         until: Timestamp,
-    ) -> Answer<ExtractionCursor> {
+    ) -> StoreResult<ExtractionCursor> {
         let mut cursor = self.cursor(session, generation)?;
         let Some(lease) = cursor.lease.take() else {
             return Ok(cursor);
@@ -293,7 +302,7 @@ impl MemoryWriter<'_> {
         subject: &Subject,
         cursor: &ExtractionCursor,
         now: Timestamp,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let owner = make_partition(self.connection, subject)?;
         let lease = cursor.lease.as_ref();
         let sql = "INSERT INTO cursors (generation, session, owner, seq, lease,

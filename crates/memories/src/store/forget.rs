@@ -11,9 +11,9 @@ use memoird_core::time::Timestamp;
 use rusqlite::params;
 
 use super::row::{MemoryRow, find_partition, kind_bits, limit, pack_tags, unpack_tags};
-use super::sql::{Answer, Row, Sql};
+use super::sql::{Row, Sql, StoreResult};
 use super::time::moment;
-use super::writer::Doomed;
+use super::writer::DeletionRow;
 use super::{ForgetProgress, MemoryReader, MemoryWriter, vectors};
 use crate::MemoryError;
 use crate::requests::{ForgetOutcome, ForgetRequest, ForgetSources};
@@ -55,7 +55,7 @@ struct Job {
 /// Result of checking a range of memories.
 #[derive(Default)]
 struct Page {
-    doomed: Vec<Doomed>,
+    doomed: Vec<DeletionRow>,
     /// Id of the last memory that was checked.
     position: [u8; 16],
     is_last: bool,
@@ -63,7 +63,7 @@ struct Page {
 
 impl MemoryReader<'_> {
     /// Counts what a job would delete, for a dry run.
-    pub fn forget_count(&self, request: &ForgetRequest) -> Answer<ForgetOutcome> {
+    pub fn forget_count(&self, request: &ForgetRequest) -> StoreResult<ForgetOutcome> {
         let mut counts = ForgetOutcome::default();
         let criteria = self.criteria(request)?;
         let mut seen = HashSet::new();
@@ -90,12 +90,12 @@ impl MemoryReader<'_> {
     }
 
     /// Lists unfinished jobs, oldest first. They are resumed after a restart.
-    pub fn forget_jobs(&self) -> Answer<Vec<MemoryId>> {
+    pub fn forget_jobs(&self) -> StoreResult<Vec<MemoryId>> {
         let sql = "SELECT job FROM forget_jobs ORDER BY at, job";
         self.all(sql, &[], |row| Ok(MemoryId::from_bytes(row.get(0)?)))
     }
 
-    fn weigh(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
+    fn weigh(&self, doomed: &DeletionRow, counts: &mut ForgetOutcome) -> StoreResult<()> {
         if doomed.is_history {
             counts.superseded += 1;
         } else {
@@ -109,7 +109,7 @@ impl MemoryReader<'_> {
         Ok(())
     }
 
-    fn criteria(&self, request: &ForgetRequest) -> Answer<Criteria> {
+    fn criteria(&self, request: &ForgetRequest) -> StoreResult<Criteria> {
         let all = Criteria {
             born: self.number("SELECT born FROM state", &[])?,
             whole: false,
@@ -121,7 +121,7 @@ impl MemoryReader<'_> {
             before: None,
             sources: None,
         };
-        let owner_of = |subject: &Subject| -> Answer<i64> {
+        let owner_of = |subject: &Subject| -> StoreResult<i64> {
             Ok(find_partition(self.connection, subject)?.unwrap_or(NOBODY))
         };
         Ok(match request {
@@ -176,7 +176,7 @@ impl MemoryReader<'_> {
         position: [u8; 16],
         looked_at_max: usize,
         found_max: usize,
-    ) -> Answer<Page> {
+    ) -> StoreResult<Page> {
         let mut page = Page {
             position,
             ..Page::default()
@@ -228,7 +228,7 @@ impl MemoryWriter<'_> {
         job: MemoryId,
         request: &ForgetRequest,
         at: Timestamp,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         self.move_words()?;
         let criteria = self.criteria(request)?;
         if let ForgetRequest::Sources(sources) = request {
@@ -280,7 +280,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Continues a job by deleting about `rows_max` rows. An unknown job counts as done.
-    pub fn forget_step(&self, job: MemoryId, rows_max: usize) -> Answer<ForgetProgress> {
+    pub fn forget_step(&self, job: MemoryId, rows_max: usize) -> StoreResult<ForgetProgress> {
         let sql = "SELECT at, born, whole, owner, memory, kinds, tags, after, before, position,
                    counts, session, generations FROM forget_jobs WHERE job = ?";
         let id = job.to_bytes();
@@ -326,7 +326,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Clears the cursors of a forgotten subject, but retains their `not_before`.
-    fn wipe_cursors(&self, owner: Option<i64>, at: i64, max: usize) -> Answer<usize> {
+    fn wipe_cursors(&self, owner: Option<i64>, at: i64, max: usize) -> StoreResult<usize> {
         let sql = "UPDATE cursors SET session = '', owner = NULL, lease = NULL, lease_to = 0,
             lease_until = 0, failures = 0, failed_at = NULL, not_before = ?1
             WHERE generation IN (SELECT generation FROM cursors WHERE owner = ?2 LIMIT ?3)";

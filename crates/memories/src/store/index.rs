@@ -9,7 +9,7 @@ use rusqlite::params;
 #[cfg(feature = "postgres")]
 use super::postgres;
 use super::row::{limit, partition_of, range};
-use super::sql::{Answer, Connection, Sql};
+use super::sql::{Connection, Sql, StoreResult};
 use super::sqlite::terms;
 use super::{MemoryReader, MemoryWriter};
 use crate::MemoryError;
@@ -36,7 +36,7 @@ pub(super) struct Pending {
     changes: Vec<(i64, Change)>,
     applied: usize,
     /// Manifests invalidated by the current job.
-    pub(super) touch: Touch,
+    pub(super) touch: TouchedManifests,
     /// Whether the current job can no longer be rejected.
     is_decided: bool,
 }
@@ -76,7 +76,7 @@ struct RowChange<'a> {
 
 /// The manifests that a job invalidated, by subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Touch {
+pub enum TouchedManifests {
     #[default]
     Nothing,
     One(Subject),
@@ -84,7 +84,7 @@ pub enum Touch {
     All,
 }
 
-impl Touch {
+impl TouchedManifests {
     /// Adds the subjects that see this memory.
     pub(super) fn add(&mut self, memory: &Memory) {
         let is_shared = memory.visibility == Visibility::Team;
@@ -98,7 +98,7 @@ impl Touch {
 
 /// A position in [`Pending`] to roll back to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
+pub(super) struct Savepoint {
     changes: usize,
     applied: usize,
 }
@@ -122,18 +122,18 @@ impl Pending {
         std::mem::take(&mut self.is_decided)
     }
 
-    pub(super) fn mark(&self) -> Mark {
-        Mark {
+    pub(super) fn mark(&self) -> Savepoint {
+        Savepoint {
             changes: self.changes.len(),
             applied: self.applied,
         }
     }
 
     /// Restores an earlier state. The caller rolls back the writes since then.
-    pub(super) fn reset(&mut self, mark: Mark) {
+    pub(super) fn reset(&mut self, mark: Savepoint) {
         self.changes.truncate(mark.changes);
         self.applied = mark.applied;
-        self.touch = Touch::Nothing;
+        self.touch = TouchedManifests::Nothing;
     }
 
     pub(super) fn apply(&mut self, connection: Connection<'_>) -> Result<(), MemoryError> {
@@ -173,20 +173,20 @@ impl Pending {
 
 /// A term to look up in a partition, in any of its forms.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sought<'a> {
+pub(super) struct TermLookup<'a> {
     pub(super) forms: &'a [String],
     pub(super) partition: i64,
 }
 
 /// Result of looking up a term.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Looked {
+pub(super) struct TermCount {
     pub(super) found: usize,
     /// Number of the oldest memory that was found.
     pub(super) last: i64,
 }
 
-impl Looked {
+impl TermCount {
     /// Estimates how many memories of the partition contain the term, assuming an even spread.
     pub(super) fn estimate(self, first: i64, numbers: u64) -> u64 {
         let found = self.found as u64;
@@ -206,9 +206,9 @@ impl Looked {
 /// reindexed yet are reported for every term, and the caller checks their text.
 pub(super) fn look_up(
     connection: Connection<'_>,
-    sought: &[Sought<'_>],
+    sought: &[TermLookup<'_>],
     mut note: impl FnMut(usize, &[i64]),
-) -> Answer<Vec<Looked>> {
+) -> StoreResult<Vec<TermCount>> {
     let mut looked = match connection {
         Connection::Sqlite(file) => terms::look_up(file, sought, &mut note),
         #[cfg(feature = "postgres")]
@@ -233,11 +233,11 @@ pub(super) fn look_up(
 }
 
 /// Indexes the words of a memory that is missing in the index, and records their language.
-pub(super) fn add(connection: Connection<'_>, no: i64, text: &str) -> Answer<()> {
+pub(super) fn add(connection: Connection<'_>, no: i64, text: &str) -> StoreResult<()> {
     add_words(connection, no, &IndexWords::of(text))
 }
 
-fn add_words(connection: Connection<'_>, no: i64, added: &IndexWords) -> Answer<()> {
+fn add_words(connection: Connection<'_>, no: i64, added: &IndexWords) -> StoreResult<()> {
     match connection {
         Connection::Sqlite(file) => terms::add(file, no, added)?,
         #[cfg(feature = "postgres")]
@@ -252,7 +252,7 @@ fn add_words(connection: Connection<'_>, no: i64, added: &IndexWords) -> Answer<
 }
 
 /// Removes the words of a memory from the index.
-pub(super) fn remove(connection: Connection<'_>, no: i64, text: &str) -> Answer<()> {
+pub(super) fn remove(connection: Connection<'_>, no: i64, text: &str) -> StoreResult<()> {
     let removed = IndexWords::of(text);
     match connection {
         Connection::Sqlite(file) => terms::remove(file, no, &removed),
@@ -262,13 +262,13 @@ pub(super) fn remove(connection: Connection<'_>, no: i64, text: &str) -> Answer<
 }
 
 /// Number of the last reindexed memory. `None` if all memories are reindexed.
-fn moving_at(connection: Connection<'_>) -> Answer<Option<i64>> {
+fn moving_at(connection: Connection<'_>) -> StoreResult<Option<i64>> {
     connection.value("SELECT value FROM meta WHERE name = 'words_at'", &[])
 }
 
 impl MemoryReader<'_> {
     /// Number of segments of the word index. 0 for a database, whose index has none.
-    pub fn word_segments(&self) -> Answer<u64> {
+    pub fn word_segments(&self) -> StoreResult<u64> {
         match self.connection {
             Connection::Sqlite(file) => terms::segments(file),
             #[cfg(feature = "postgres")]
@@ -283,7 +283,7 @@ impl MemoryWriter<'_> {
     /// Writes at most about `pages` pages of 512 bytes.
     ///
     /// Returns `false` if there is nothing left to merge.
-    pub fn merge_words_step(&self, pages: usize) -> Answer<bool> {
+    pub fn merge_words_step(&self, pages: usize) -> StoreResult<bool> {
         match self.connection {
             Connection::Sqlite(file) => terms::merge_step(file, pages),
             #[cfg(feature = "postgres")]

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use super::MemoryWriter;
-use super::index::{Pending, Touch};
+use super::index::{Pending, TouchedManifests};
 use super::sql::Connection;
 use crate::MemoryError;
 
@@ -12,7 +12,7 @@ use crate::MemoryError;
 pub type WriteJob = Box<dyn FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send>;
 
 /// Per job: the manifests it invalidated, or why it was rejected.
-pub(super) type Answers = Result<Vec<Result<Touch, MemoryError>>, MemoryError>;
+pub(super) type JobResults = Result<Vec<Result<TouchedManifests, MemoryError>>, MemoryError>;
 
 /// Runs all jobs in order within a transaction.
 ///
@@ -22,7 +22,7 @@ pub(super) fn do_jobs(
     transaction: Connection<'_>,
     path: Option<&Path>,
     jobs: Vec<WriteJob>,
-) -> Answers {
+) -> JobResults {
     let pending = RefCell::new(Pending::default());
     let mut answers = Vec::with_capacity(jobs.len());
     for job in jobs {
@@ -38,7 +38,7 @@ fn try_job(
     path: Option<&Path>,
     pending: &RefCell<Pending>,
     job: WriteJob,
-) -> Result<Result<Touch, MemoryError>, MemoryError> {
+) -> Result<Result<TouchedManifests, MemoryError>, MemoryError> {
     let mark = pending.borrow().mark();
     let changes = transaction.changes();
     transaction.control("SAVEPOINT job")?;

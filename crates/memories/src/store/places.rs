@@ -9,7 +9,7 @@ use rusqlite::params;
 #[cfg(feature = "postgres")]
 use super::postgres;
 use super::row::{MemoryRow, limit, partition_of};
-use super::sql::{Answer, Connection, Sql};
+use super::sql::{Connection, Sql, StoreResult};
 use super::{MemoryReader, MemoryWriter};
 use crate::rules::{Memory, Source};
 
@@ -26,7 +26,7 @@ impl MemoryReader<'_> {
     pub(super) fn beside<'m>(
         &self,
         memories: impl Iterator<Item = (MemoryId, i64, &'m Memory)>,
-    ) -> Answer<Vec<(MemoryId, i64, bool)>> {
+    ) -> StoreResult<Vec<(MemoryId, i64, bool)>> {
         let mut sought: Vec<(MemoryId, bool)> = Vec::new();
         let mut places: Vec<(i64, i64)> = Vec::new();
         for (id, no, memory) in memories {
@@ -53,7 +53,7 @@ impl MemoryReader<'_> {
     }
 
     /// Numbers of the memories at these positions, each with the index of its position.
-    fn said_at(&self, places: &[(i64, i64)]) -> Answer<Vec<(usize, i64)>> {
+    fn said_at(&self, places: &[(i64, i64)]) -> StoreResult<Vec<(usize, i64)>> {
         match self.connection {
             Connection::Sqlite(_) => {
                 let sql = "SELECT no FROM places WHERE said = ? AND seq = ? LIMIT ?";
@@ -73,7 +73,7 @@ impl MemoryReader<'_> {
     }
 
     /// Identifies the conversation: a salted digest of partition, generation and session.
-    fn said(&self, partition: i64, source: &Source) -> Answer<i64> {
+    fn said(&self, partition: i64, source: &Source) -> StoreResult<i64> {
         let generation = source
             .generation
             .map(Generation::to_bytes)
@@ -86,7 +86,7 @@ impl MemoryReader<'_> {
 
 impl MemoryWriter<'_> {
     /// Records the positions of a current memory.
-    pub(super) fn add_places(&self, row: &MemoryRow) -> Answer<()> {
+    pub(super) fn add_places(&self, row: &MemoryRow) -> StoreResult<()> {
         let Some(source) = &row.memory.source else {
             return Ok(());
         };
@@ -104,6 +104,6 @@ impl MemoryWriter<'_> {
     }
 }
 
-pub(super) fn remove(connection: Connection<'_>, no: i64) -> Answer<()> {
+pub(super) fn remove(connection: Connection<'_>, no: i64) -> StoreResult<()> {
     connection.run("DELETE FROM places WHERE no = ?", params![no])
 }

@@ -22,7 +22,7 @@ use memoird_postgres::{Column, OpenTransaction, ResultRow, Value};
 use memoird_store::StoreError;
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 
-use super::sql::{Answer, Parameters};
+use super::sql::{Parameters, StoreResult};
 
 pub(super) use place::{PostgresMemories, PostgresTenant};
 pub(super) use places::said_at;
@@ -64,7 +64,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Sets the salt of this tenant's digests, effective from its next transaction.
-    pub(super) fn set_salt(&self, salt: Vec<u8>) -> Answer<()> {
+    pub(super) fn set_salt(&self, salt: Vec<u8>) -> StoreResult<()> {
         let sql = "UPDATE memoird_memories.tenants SET salt = $2 WHERE no = $1";
         self.send(sql, vec![Value::Whole(self.tenant), Value::Bytes(salt)])
     }
@@ -91,11 +91,15 @@ impl<'a> Transaction<'a> {
         self.changes.get()
     }
 
-    pub(super) fn query(&self, sql: &str, parameters: Parameters<'_>) -> Answer<Vec<ResultRow>> {
+    pub(super) fn query(
+        &self,
+        sql: &str,
+        parameters: Parameters<'_>,
+    ) -> StoreResult<Vec<ResultRow>> {
         Ok(self.open.query(&translated(sql), &values(parameters)?)?)
     }
 
-    pub(super) fn change(&self, sql: &str, parameters: Parameters<'_>) -> Answer<usize> {
+    pub(super) fn change(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<usize> {
         let changed = self.open.change(&translated(sql), &values(parameters)?)?;
         self.changes.set(self.changes.get() + changed);
         Ok(usize::try_from(changed).unwrap_or(usize::MAX))
@@ -104,7 +108,7 @@ impl<'a> Transaction<'a> {
     /// Sends a statement without waiting for it.
     ///
     /// It counts as one change, because its row count is unknown.
-    pub(super) fn run(&self, sql: &str, parameters: Parameters<'_>) -> Answer<()> {
+    pub(super) fn run(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<()> {
         self.send(&translated(sql), values(parameters)?)
     }
 
@@ -114,8 +118,8 @@ impl<'a> Transaction<'a> {
         sql: &str,
         parameters: Parameters<'_>,
         at_once: usize,
-        mut look: impl FnMut(&ResultRow) -> Answer<bool>,
-    ) -> Answer<()> {
+        mut look: impl FnMut(&ResultRow) -> StoreResult<bool>,
+    ) -> StoreResult<()> {
         let declare = format!("DECLARE rows NO SCROLL CURSOR FOR {}", translated(sql));
         self.open.change(&declare, &values(parameters)?)?;
         let fetch = format!("FETCH {at_once} FROM rows");
@@ -137,7 +141,7 @@ impl<'a> Transaction<'a> {
     ///
     /// The statement finds a single row, and runs once per number. For a list of numbers, a planner
     /// without statistics might read all rows of the tenant.
-    pub(super) fn of_numbers(&self, sql: &str, numbers: &[i64]) -> Answer<Vec<ResultRow>> {
+    pub(super) fn of_numbers(&self, sql: &str, numbers: &[i64]) -> StoreResult<Vec<ResultRow>> {
         let one = translated(&sql.replace("?1", "asked.number"));
         let sql = format!(
             "SELECT found.* FROM unnest($1) AS asked (number) CROSS JOIN LATERAL ({one} LIMIT 1) AS found"
@@ -153,21 +157,21 @@ impl<'a> Transaction<'a> {
     }
 
     /// Sends a statement that controls the transaction, such as `SAVEPOINT`.
-    pub(super) fn control(&self, sql: &str) -> Answer<()> {
+    pub(super) fn control(&self, sql: &str) -> StoreResult<()> {
         Ok(self.open.send(sql, Vec::new())?)
     }
 
     /// Waits until all statements sent have completed.
-    pub(super) fn settle(&self) -> Answer<()> {
+    pub(super) fn settle(&self) -> StoreResult<()> {
         Ok(self.open.wait_for_pipelined()?)
     }
 
-    fn send(&self, sql: &str, values: Vec<Value>) -> Answer<()> {
+    fn send(&self, sql: &str, values: Vec<Value>) -> StoreResult<()> {
         self.changes.set(self.changes.get() + 1);
         Ok(self.open.send(sql, values)?)
     }
 
-    fn rows(&self, sql: &str, values: &[Value]) -> Answer<Vec<ResultRow>> {
+    fn rows(&self, sql: &str, values: &[Value]) -> StoreResult<Vec<ResultRow>> {
         Ok(self.open.query(sql, values)?)
     }
 }
@@ -208,7 +212,7 @@ fn translated(sql: &str) -> String {
         .replace("ON CONFLICT (", "ON CONFLICT (tenant, ")
 }
 
-pub(super) fn parameter(parameter: &dyn rusqlite::ToSql) -> Answer<Value> {
+pub(super) fn parameter(parameter: &dyn rusqlite::ToSql) -> StoreResult<Value> {
     let value = |value: ValueRef<'_>| match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(whole) => Value::Whole(whole),
@@ -225,7 +229,7 @@ pub(super) fn parameter(parameter: &dyn rusqlite::ToSql) -> Answer<Value> {
     }
 }
 
-fn values(parameters: Parameters<'_>) -> Answer<Vec<Value>> {
+fn values(parameters: Parameters<'_>) -> StoreResult<Vec<Value>> {
     parameters.iter().map(|one| parameter(*one)).collect()
 }
 

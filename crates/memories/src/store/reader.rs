@@ -11,7 +11,7 @@ use rusqlite::{ToSql, params};
 
 use super::index::Pending;
 use super::row::{BEGINS, MemoryRow, TEAM, damaged, find_partition, limit, prefix_bounds};
-use super::sql::{Answer, Connection, Row, Sql};
+use super::sql::{Connection, Row, Sql, StoreResult};
 use super::time::{moment, timestamp};
 use super::{ManifestRows, vectors};
 use crate::MemoryError;
@@ -47,7 +47,7 @@ impl<'a> MemoryReader<'a> {
     }
 
     /// Writes this transaction's pending changes to the word index.
-    pub(super) fn settle_index(&self) -> Answer<()> {
+    pub(super) fn settle_index(&self) -> StoreResult<()> {
         self.pending.map_or(Ok(()), |pending| {
             pending.borrow_mut().apply(self.connection)
         })
@@ -56,12 +56,17 @@ impl<'a> MemoryReader<'a> {
 
 impl MemoryReader<'_> {
     /// Returns one memory, including superseded and expired ones.
-    pub fn get(&self, id: MemoryId) -> Answer<Option<Memory>> {
+    pub fn get(&self, id: MemoryId) -> StoreResult<Option<Memory>> {
         Ok(MemoryRow::by_id(self.connection, id)?.map(|row| row.memory))
     }
 
     /// Lists up to `max` memories in order of id.
-    pub fn list(&self, request: &ListRequest, max: usize, now: Timestamp) -> Answer<Vec<Memory>> {
+    pub fn list(
+        &self,
+        request: &ListRequest,
+        max: usize,
+        now: Timestamp,
+    ) -> StoreResult<Vec<Memory>> {
         let owner = match &request.subject {
             None => None,
             Some(subject) => match find_partition(self.connection, subject)? {
@@ -111,7 +116,7 @@ impl MemoryReader<'_> {
     }
 
     /// Lists a page of memories.
-    pub fn page_of(&self, request: &ListRequest, now: Timestamp) -> Answer<MemoryPage> {
+    pub fn page_of(&self, request: &ListRequest, now: Timestamp) -> StoreResult<MemoryPage> {
         let Some(filter) = &request.metadata else {
             let mut memories = self.list(request, request.count.saturating_add(1), now)?;
             let has_more = memories.len() > request.count;
@@ -151,7 +156,7 @@ impl MemoryReader<'_> {
         after: Option<&Subject>,
         max: usize,
         now: Timestamp,
-    ) -> Answer<Vec<(Subject, u64)>> {
+    ) -> StoreResult<Vec<(Subject, u64)>> {
         let sql = format!(
             "SELECT subject, found FROM (
                  SELECT subject, (SELECT count(*) FROM memories WHERE owner = partitions.no
@@ -170,7 +175,7 @@ impl MemoryReader<'_> {
     }
 
     /// Partitions of the subjects with this prefix.
-    pub(super) fn prefixed(&self, prefix: &str) -> Answer<Vec<i64>> {
+    pub(super) fn prefixed(&self, prefix: &str) -> StoreResult<Vec<i64>> {
         let most = MemoryLimits::PREFIXED;
         let sql = format!("SELECT no FROM partitions WHERE no > 0 AND {BEGINS} LIMIT ?");
         let (from, behind) = prefix_bounds(prefix);
@@ -184,7 +189,12 @@ impl MemoryReader<'_> {
     }
 
     /// Reads up to `max` memories for a subject's manifest: its own and those of the team.
-    pub fn manifest(&self, subject: &Subject, now: Timestamp, max: usize) -> Answer<ManifestRows> {
+    pub fn manifest(
+        &self,
+        subject: &Subject,
+        now: Timestamp,
+        max: usize,
+    ) -> StoreResult<ManifestRows> {
         let mut rows = ManifestRows::default();
         let own = find_partition(self.connection, subject)?;
         let rest = "WHERE partition = ?1 AND superseded_by IS NULL
@@ -218,7 +228,7 @@ impl MemoryReader<'_> {
     }
 
     /// Counts the memories, and how many have a vector of `model`.
-    pub fn stats(&self, model: Option<&str>, now: Timestamp) -> Answer<MemoryStats> {
+    pub fn stats(&self, model: Option<&str>, now: Timestamp) -> StoreResult<MemoryStats> {
         let count = |sql: &str| self.count(sql, &[]);
         let stored = count("SELECT memories FROM state")?;
         let superseded = count("SELECT count(*) FROM memories WHERE superseded_by IS NOT NULL")?;
@@ -255,7 +265,7 @@ impl MemoryReader<'_> {
         })
     }
 
-    pub(super) fn meta<T: rusqlite::types::FromSql>(&self, name: &str) -> Answer<Option<T>> {
+    pub(super) fn meta<T: rusqlite::types::FromSql>(&self, name: &str) -> StoreResult<Option<T>> {
         let sql = "SELECT value FROM meta WHERE name = ?";
         self.value(sql, params![name])
     }
@@ -264,7 +274,10 @@ impl MemoryReader<'_> {
     ///
     /// The number starts again with a renewed partition, and is close to the number of current
     /// memories.
-    pub(super) fn numbered(&self, partitions: &[i64]) -> Answer<(BTreeMap<i64, u64>, Languages)> {
+    pub(super) fn numbered(
+        &self,
+        partitions: &[i64],
+    ) -> StoreResult<(BTreeMap<i64, u64>, Languages)> {
         let sql = "SELECT no, next - 1, languages FROM partitions WHERE no = ?1";
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get::<i64>(1)?, row.get::<i64>(2)?));
         let mut numbered = BTreeMap::new();

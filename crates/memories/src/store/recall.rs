@@ -11,12 +11,12 @@ use memoird_core::words::ranking::{
 };
 use rusqlite::params;
 
-use super::index::{self, MATCHES_MAX, Sought};
+use super::index::{self, MATCHES_MAX, TermLookup};
 use super::reader::MemoryReader;
 use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, partition_of, range};
-use super::sql::{Answer, Row, Sql};
+use super::sql::{Row, Sql, StoreResult};
 use super::time::moment;
-use super::vectors::{self, Filter, Glance, Wanted};
+use super::vectors::{self, Filter, FilterColumns, Wanted};
 use super::{Embedding, RecallLists, Scores};
 use crate::requests::RecallRequest;
 use crate::rules::documents::DocumentFilter;
@@ -54,7 +54,7 @@ impl MemoryReader<'_> {
         request: &RecallRequest,
         vector: Option<&Embedding>,
         now: Timestamp,
-    ) -> Answer<RecallLists> {
+    ) -> StoreResult<RecallLists> {
         self.settle_index()?;
         let mut partitions = Vec::with_capacity(request.subjects.len() + 1);
         for subject in &request.subjects {
@@ -124,7 +124,7 @@ impl MemoryReader<'_> {
         filter: &Filter,
         lists: &mut RecallLists,
         numbers: &mut HashMap<MemoryId, i64>,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let best = |list: &[Ranked<MemoryId>]| -> Vec<MemoryId> {
             list.iter().take(NEIGHBOURS_OF).map(|one| one.id).collect()
         };
@@ -169,7 +169,7 @@ impl MemoryReader<'_> {
         request: &RecallRequest,
         partitions: &[i64],
         now: Timestamp,
-    ) -> Answer<Filter> {
+    ) -> StoreResult<Filter> {
         let mut among: Option<HashSet<i64>> = None;
         let sql = "SELECT no FROM tags WHERE tag = ? AND no BETWEEN ? AND ?
                    ORDER BY no DESC LIMIT ?";
@@ -203,7 +203,11 @@ impl MemoryReader<'_> {
     }
 
     /// Current memories with matching metadata.
-    fn with_metadata(&self, wanted: &DocumentFilter, partitions: &[i64]) -> Answer<HashSet<i64>> {
+    fn with_metadata(
+        &self,
+        wanted: &DocumentFilter,
+        partitions: &[i64],
+    ) -> StoreResult<HashSet<i64>> {
         let mut fitting = HashSet::new();
         let sql = "SELECT no, metadata FROM memories WHERE partition = ?
                    AND metadata IS NOT NULL AND superseded_by IS NULL ORDER BY no DESC LIMIT ?";
@@ -229,7 +233,7 @@ impl MemoryReader<'_> {
         filter: &Filter,
         lists: &mut RecallLists,
         numbers: &mut HashMap<MemoryId, i64>,
-    ) -> Answer<(Query, Statistics)> {
+    ) -> StoreResult<(Query, Statistics)> {
         let (numbered, languages) = self.numbered(partitions)?;
         lists.searched = numbered.values().sum();
         let query = Query::new(&request.query, languages);
@@ -316,7 +320,7 @@ impl MemoryReader<'_> {
         noted_max: usize,
         asked: &mut [(i64, u64, Matches)],
         statistics: &mut Statistics,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let mut places = Vec::new();
         let mut sought = Vec::new();
         for (place, (partition, ..)) in asked.iter().enumerate() {
@@ -326,7 +330,7 @@ impl MemoryReader<'_> {
                 .filter(|(_, forms)| !forms.is_empty())
             {
                 places.push((place, term));
-                sought.push(Sought {
+                sought.push(TermLookup {
                     forms,
                     partition: *partition,
                 });
@@ -359,10 +363,10 @@ impl MemoryReader<'_> {
     fn candidates(
         &self,
         ranked: &[(f64, i64)],
-        mut look: impl FnMut(i64, Glance, MemoryId, &str),
-    ) -> Answer<()> {
+        mut look: impl FnMut(i64, FilterColumns, MemoryId, &str),
+    ) -> StoreResult<()> {
         let mut read = |row: &Row<'_>| {
-            let glance = Glance {
+            let glance = FilterColumns {
                 kind: row.get(1)?,
                 observed: row.get(2)?,
                 expires: row.get(3)?,
@@ -393,7 +397,7 @@ impl MemoryReader<'_> {
         found: impl IntoIterator<Item = (i64, f64)>,
         memories: &mut HashMap<MemoryId, Memory>,
         numbers: &mut HashMap<MemoryId, i64>,
-    ) -> Answer<Vec<Ranked<MemoryId>>> {
+    ) -> StoreResult<Vec<Ranked<MemoryId>>> {
         let (nos, scores): (Vec<i64>, Vec<f64>) = found.into_iter().unzip();
         let mut list = Vec::with_capacity(nos.len());
         let mut scored = nos.iter().zip(scores);
@@ -413,8 +417,8 @@ impl MemoryReader<'_> {
 }
 
 /// The properties of a memory that searches filter by.
-pub(super) fn glance(memory: &Memory) -> Glance {
-    Glance {
+pub(super) fn glance(memory: &Memory) -> FilterColumns {
+    FilterColumns {
         kind: memory.kind as u8,
         observed: moment(memory.observed_at),
         expires: memory.expires_at.map(moment),

@@ -15,7 +15,7 @@ use super::embedding::Near;
 use super::index::IndexWords;
 use super::recall::glance;
 use super::row::{MemoryRow, TEAM, content_hash, find_partition, limit, outcome_of, whole};
-use super::sql::{Answer, Sql};
+use super::sql::{Sql, StoreResult};
 use super::time::{before, moment, timestamp};
 use super::vectors::{self, Model};
 use super::{Embedding, MemoryReader, MemoryWriter, RememberCommand};
@@ -85,7 +85,7 @@ impl MemoryWriter<'_> {
         &self,
         command: &RememberCommand,
         limits: &MemoryLimits,
-    ) -> Answer<RememberOutcome> {
+    ) -> StoreResult<RememberOutcome> {
         let writing = Writing {
             prepared: &Prepared::of(&command.fact.content),
             is_alone: false,
@@ -103,7 +103,7 @@ impl MemoryWriter<'_> {
         command: &RememberCommand,
         prepared: &Prepared,
         limits: &MemoryLimits,
-    ) -> Answer<RememberOutcome> {
+    ) -> StoreResult<RememberOutcome> {
         let writing = Writing {
             prepared,
             is_alone: true,
@@ -116,7 +116,7 @@ impl MemoryWriter<'_> {
         &self,
         command: &RememberCommand,
         writing: Writing<'_>,
-    ) -> Answer<RememberOutcome> {
+    ) -> StoreResult<RememberOutcome> {
         let limits = writing.limits;
         if let Some(earlier) = self.repeated(command, limits)? {
             return Ok(earlier);
@@ -136,7 +136,7 @@ impl MemoryWriter<'_> {
         &self,
         command: &RememberCommand,
         writing: Writing<'_>,
-    ) -> Answer<(Memory, Outcome)> {
+    ) -> StoreResult<(Memory, Outcome)> {
         let fact = &command.fact;
         // All rejections come before the first write.
         let vector = match &command.vector {
@@ -213,7 +213,7 @@ impl MemoryWriter<'_> {
         command: &RememberCommand,
         vector: Option<(Model, &Embedding)>,
         writing: Writing<'_>,
-    ) -> Answer<MemoryRow> {
+    ) -> StoreResult<MemoryRow> {
         let old = &was.memory;
         if old.content != command.fact.content {
             self.add_history(old, command, writing.limits)?;
@@ -242,7 +242,7 @@ impl MemoryWriter<'_> {
         old: &Memory,
         command: &RememberCommand,
         limits: &MemoryLimits,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let history = Memory {
             id: command.id,
             superseded_by: Some(old.id),
@@ -260,7 +260,7 @@ impl MemoryWriter<'_> {
         old: &Memory,
         command: &RememberCommand,
         limits: &MemoryLimits,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let sql = "SELECT 1 FROM memories WHERE superseded_by = ? AND content = ?";
         if self.has(sql, params![old.id.to_bytes(), old.content])? {
             Ok(())
@@ -274,7 +274,7 @@ impl MemoryWriter<'_> {
         &self,
         command: &RememberCommand,
         limits: &MemoryLimits,
-    ) -> Answer<Option<RememberOutcome>> {
+    ) -> StoreResult<Option<RememberOutcome>> {
         let Some(key) = command.key else {
             return Ok(None);
         };
@@ -313,7 +313,7 @@ impl MemoryWriter<'_> {
         memory: MemoryId,
         outcome: Outcome,
         limits: &MemoryLimits,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let Some(key) = command.key else {
             return Ok(());
         };
@@ -336,7 +336,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Records the turns from which the bot itself remembered a fact.
-    fn mark_turns(&self, command: &RememberCommand) -> Answer<()> {
+    fn mark_turns(&self, command: &RememberCommand) -> StoreResult<()> {
         let is_bots = |_: &&Source| command.fact.origin == Origin::Bot;
         let Some(source) = command.fact.source.as_ref().filter(is_bots) else {
             return Ok(());
@@ -354,7 +354,7 @@ impl MemoryWriter<'_> {
     }
 
     /// Returns the memory that is to be superseded.
-    fn replaceable(&self, id: MemoryId, subject: &Subject) -> Answer<MemoryRow> {
+    fn replaceable(&self, id: MemoryId, subject: &Subject) -> StoreResult<MemoryRow> {
         match MemoryRow::by_id(self.connection, id)? {
             Some(row) if row.memory.subject == *subject => match row.memory.superseded_by {
                 None => Ok(row),
@@ -367,7 +367,7 @@ impl MemoryWriter<'_> {
     /// Returns a memory recently shown to this session, if the fact repeats it or a part of it.
     ///
     /// The memory belongs to the fact's subject or to the team.
-    fn echo(&self, fact: &Fact, at: Timestamp) -> Answer<Option<Memory>> {
+    fn echo(&self, fact: &Fact, at: Timestamp) -> StoreResult<Option<Memory>> {
         let Some(source) = &fact.source else {
             return Ok(None);
         };
@@ -402,7 +402,7 @@ impl MemoryWriter<'_> {
         says: i64,
         vector: Option<(Model, &Embedding)>,
         replaced: Option<MemoryId>,
-    ) -> Answer<Option<(MemoryRow, Alike)>> {
+    ) -> StoreResult<Option<(MemoryRow, Alike)>> {
         let fact = &command.fact;
         let Some(owner) = find_partition(self.connection, &fact.subject)? else {
             return Ok(None);
@@ -457,7 +457,7 @@ impl MemoryWriter<'_> {
         Ok(near.map(|row| (row, Alike::Meaning)))
     }
 
-    fn reinforce(&self, was: &MemoryRow, command: &RememberCommand) -> Answer<MemoryRow> {
+    fn reinforce(&self, was: &MemoryRow, command: &RememberCommand) -> StoreResult<MemoryRow> {
         let mut row = was.clone();
         row.memory.content.clone_from(&command.fact.content);
         row.memory.reinforced = row.memory.reinforced.saturating_add(1);
@@ -477,7 +477,7 @@ impl MemoryWriter<'_> {
         apart: bool,
         vector: Option<(Model, &Embedding)>,
         writing: Writing<'_>,
-    ) -> Answer<MemoryRow> {
+    ) -> StoreResult<MemoryRow> {
         let prepared = Some(writing.prepared);
         let at = memory.updated_at;
         let row = self.add_prepared(memory, apart, prepared, at, writing.limits)?;
@@ -491,11 +491,11 @@ impl MemoryWriter<'_> {
 
 impl MemoryReader<'_> {
     /// Returns the current memory of a subject with this external key, even if it has expired.
-    pub fn named(&self, subject: &Subject, key: &str) -> Answer<Option<Memory>> {
+    pub fn named(&self, subject: &Subject, key: &str) -> StoreResult<Option<Memory>> {
         Ok(self.by_key(subject, key)?.map(|row| row.memory))
     }
 
-    fn by_key(&self, subject: &Subject, key: &str) -> Answer<Option<MemoryRow>> {
+    fn by_key(&self, subject: &Subject, key: &str) -> StoreResult<Option<MemoryRow>> {
         let Some(owner) = find_partition(self.connection, subject)? else {
             return Ok(None);
         };
@@ -511,7 +511,7 @@ impl MemoryReader<'_> {
         session: &SessionId,
         subject: &Subject,
         now: Timestamp,
-    ) -> Answer<Vec<(MemoryId, String)>> {
+    ) -> StoreResult<Vec<(MemoryId, String)>> {
         // Read more hits than memories, because the same memory is often recalled repeatedly.
         let sql = "SELECT id, content FROM memories JOIN (
                 SELECT memory, max(no) AS told FROM (

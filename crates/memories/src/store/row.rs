@@ -7,7 +7,7 @@ use memoird_core::sha256::Sha256;
 use rusqlite::params;
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 
-use super::sql::{Answer, Connection, Parameters, Row, Sql};
+use super::sql::{Connection, Parameters, Row, Sql, StoreResult};
 use super::time::{moment, timestamp};
 use crate::MemoryError;
 use crate::rules::documents::behind;
@@ -68,7 +68,10 @@ pub(super) fn partition_of(no: i64) -> i64 {
 }
 
 /// Returns the partition of a subject, if it has one.
-pub(super) fn find_partition(connection: Connection<'_>, subject: &Subject) -> Answer<Option<i64>> {
+pub(super) fn find_partition(
+    connection: Connection<'_>,
+    subject: &Subject,
+) -> StoreResult<Option<i64>> {
     let sql = "SELECT no FROM partitions WHERE subject = ?";
     connection.value(sql, params![subject.as_str()])
 }
@@ -92,7 +95,7 @@ pub(super) fn prefix_bounds(prefix: &str) -> (&str, TextBytes) {
 }
 
 /// Returns the partition of a subject, creating it if needed.
-pub(super) fn make_partition(connection: Connection<'_>, subject: &Subject) -> Answer<i64> {
+pub(super) fn make_partition(connection: Connection<'_>, subject: &Subject) -> StoreResult<i64> {
     if let Some(partition) = find_partition(connection, subject)? {
         return Ok(partition);
     }
@@ -105,7 +108,7 @@ pub(super) fn make_partition(connection: Connection<'_>, subject: &Subject) -> A
 }
 
 /// Allocates a number in this partition that was never used.
-pub(super) fn next_no(connection: Connection<'_>, partition: i64) -> Answer<i64> {
+pub(super) fn next_no(connection: Connection<'_>, partition: i64) -> StoreResult<i64> {
     // Two statements are cheaper than RETURNING, which stores its rows in a temporary table.
     let local = connection.number(
         "SELECT next FROM partitions WHERE no = ?",
@@ -122,7 +125,7 @@ pub(super) fn next_no(connection: Connection<'_>, partition: i64) -> Answer<i64>
 ///
 /// # Errors
 /// [`MemoryError::Full`].
-pub(super) fn count_birth(connection: Connection<'_>, limits: &MemoryLimits) -> Answer<i64> {
+pub(super) fn count_birth(connection: Connection<'_>, limits: &MemoryLimits) -> StoreResult<i64> {
     let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?));
     let found = connection.one("SELECT memories, born FROM state", &[], read)?;
     let (memories, born) = found.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
@@ -152,7 +155,7 @@ impl MemoryRow {
         connection: Connection<'_>,
         rest: &str,
         parameters: Parameters<'_>,
-    ) -> Answer<Option<Self>> {
+    ) -> StoreResult<Option<Self>> {
         connection.one(&format!("{SELECT} {rest}"), parameters, read)
     }
 
@@ -161,33 +164,36 @@ impl MemoryRow {
         connection: Connection<'_>,
         rest: &str,
         parameters: Parameters<'_>,
-    ) -> Answer<Vec<Self>> {
+    ) -> StoreResult<Vec<Self>> {
         connection.all(&format!("{SELECT} {rest}"), parameters, read)
     }
 
-    pub(super) fn by_id(connection: Connection<'_>, id: MemoryId) -> Answer<Option<Self>> {
+    pub(super) fn by_id(connection: Connection<'_>, id: MemoryId) -> StoreResult<Option<Self>> {
         Self::find(connection, "WHERE id = ?", params![id.to_bytes()])
     }
 
-    pub(super) fn by_no(connection: Connection<'_>, no: i64) -> Answer<Option<Self>> {
+    pub(super) fn by_no(connection: Connection<'_>, no: i64) -> StoreResult<Option<Self>> {
         Ok(Self::of_numbers(connection, &[no])?.pop())
     }
 
     /// Returns the memories with these numbers, in this order. Missing ones are skipped.
-    pub(super) fn of_numbers(connection: Connection<'_>, numbers: &[i64]) -> Answer<Vec<Self>> {
+    pub(super) fn of_numbers(
+        connection: Connection<'_>,
+        numbers: &[i64],
+    ) -> StoreResult<Vec<Self>> {
         static SQL: LazyLock<String> = LazyLock::new(|| format!("{SELECT} WHERE memories.no = ?1"));
         connection.of_numbers(&SQL, numbers, read)
     }
 
     /// Inserts the row. `says` is the [`content_hash`] of its text.
-    pub(super) fn insert(&self, connection: Connection<'_>, says: i64) -> Answer<()> {
+    pub(super) fn insert(&self, connection: Connection<'_>, says: i64) -> StoreResult<()> {
         static SQL: LazyLock<String> =
             LazyLock::new(|| format!("INSERT INTO memories ({COLUMNS}) VALUES ({VALUES})"));
         self.write(connection, &SQL, says, None)
     }
 
     /// Replaces the row with number `was`.
-    pub(super) fn replace(&self, connection: Connection<'_>, was: i64) -> Answer<()> {
+    pub(super) fn replace(&self, connection: Connection<'_>, was: i64) -> StoreResult<()> {
         let sql = format!("UPDATE memories SET ({COLUMNS}) = ({VALUES}) WHERE no = ?");
         let says = content_hash(&self.memory.content);
         self.write(connection, &sql, says, Some(was))
@@ -199,7 +205,7 @@ impl MemoryRow {
         sql: &str,
         says: i64,
         was: Option<i64>,
-    ) -> Answer<()> {
+    ) -> StoreResult<()> {
         let memory = &self.memory;
         let source = memory.source.as_ref();
         let parameters = params![

@@ -19,7 +19,7 @@ use crate::MemoryError;
 /// Result of reading or writing memories.
 ///
 /// Every operation may fail because the storage cannot be read or written.
-pub(super) type Answer<T> = Result<T, MemoryError>;
+pub(super) type StoreResult<T> = Result<T, MemoryError>;
 
 /// A snapshot of one tenant's memories, or a transaction that changes them.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub(super) trait Sql {
     fn connection(&self) -> Connection<'_>;
 
     /// Runs a statement, and returns the number of changed rows.
-    fn change(&self, sql: &str, parameters: Parameters<'_>) -> Answer<usize> {
+    fn change(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<usize> {
         match self.connection() {
             Connection::Sqlite(file) => Ok(file.prepare_cached(sql)?.execute(parameters)?),
             #[cfg(feature = "postgres")]
@@ -50,7 +50,7 @@ pub(super) trait Sql {
     }
 
     /// Runs a statement. An error may only be returned by the next statement.
-    fn run(&self, sql: &str, parameters: Parameters<'_>) -> Answer<()> {
+    fn run(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<()> {
         match self.connection() {
             Connection::Sqlite(file) => {
                 file.prepare_cached(sql)?.execute(parameters)?;
@@ -62,7 +62,7 @@ pub(super) trait Sql {
     }
 
     /// Inserts a row into a table with row numbers, and returns its number `no`.
-    fn insert(&self, sql: &str, parameters: Parameters<'_>) -> Answer<i64> {
+    fn insert(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<i64> {
         match self.connection() {
             Connection::Sqlite(file) => {
                 file.prepare_cached(sql)?.execute(parameters)?;
@@ -79,7 +79,7 @@ pub(super) trait Sql {
         sql: &str,
         parameters: Parameters<'_>,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Answer<Option<T>> {
+    ) -> StoreResult<Option<T>> {
         match self.connection() {
             Connection::Sqlite(file) => {
                 let mut statement = file.prepare_cached(sql)?;
@@ -100,7 +100,7 @@ pub(super) trait Sql {
         sql: &str,
         parameters: Parameters<'_>,
         mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Answer<Vec<T>> {
+    ) -> StoreResult<Vec<T>> {
         match self.connection() {
             Connection::Sqlite(file) => {
                 let mut statement = file.prepare_cached(sql)?;
@@ -122,8 +122,8 @@ pub(super) trait Sql {
         sql: &str,
         parameters: Parameters<'_>,
         at_once: usize,
-        mut look: impl FnMut(&Row<'_>) -> Answer<bool>,
-    ) -> Answer<()> {
+        mut look: impl FnMut(&Row<'_>) -> StoreResult<bool>,
+    ) -> StoreResult<()> {
         match self.connection() {
             Connection::Sqlite(file) => {
                 let mut statement = file.prepare_cached(sql)?;
@@ -152,7 +152,7 @@ pub(super) trait Sql {
         sql: &str,
         numbers: &[i64],
         mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Answer<Vec<T>> {
+    ) -> StoreResult<Vec<T>> {
         match self.connection() {
             Connection::Sqlite(file) => {
                 let mut statement = file.prepare_cached(sql)?;
@@ -175,23 +175,23 @@ pub(super) trait Sql {
     }
 
     /// Returns the first column of the first row, if any.
-    fn value<T: FromSql>(&self, sql: &str, parameters: Parameters<'_>) -> Answer<Option<T>> {
+    fn value<T: FromSql>(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<Option<T>> {
         self.one(sql, parameters, |row| row.get(0))
     }
 
     /// Returns the first column of the first row, which must exist.
-    fn number(&self, sql: &str, parameters: Parameters<'_>) -> Answer<i64> {
+    fn number(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<i64> {
         let number = self.value(sql, parameters)?;
         number.ok_or_else(|| rusqlite::Error::QueryReturnedNoRows.into())
     }
 
     /// Like [`Self::number`], for a number that is never negative.
-    fn count(&self, sql: &str, parameters: Parameters<'_>) -> Answer<u64> {
+    fn count(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<u64> {
         Ok(self.number(sql, parameters)?.unsigned_abs())
     }
 
     /// Whether the statement returns a row.
-    fn has(&self, sql: &str, parameters: Parameters<'_>) -> Answer<bool> {
+    fn has(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<bool> {
         Ok(self.one(sql, parameters, |_| Ok(()))?.is_some())
     }
 }
@@ -223,7 +223,7 @@ impl Connection<'_> {
     /// Converts a value for a column of any type.
     ///
     /// In PostgreSQL such a column has bytes, and numbers in decimal form.
-    pub(super) fn any<'a>(self, value: &'a dyn ToSql) -> Answer<ToSqlOutput<'a>> {
+    pub(super) fn any<'a>(self, value: &'a dyn ToSql) -> StoreResult<ToSqlOutput<'a>> {
         let output = value.to_sql()?;
         #[cfg(feature = "postgres")]
         if let Self::Postgres(_) = self {
@@ -239,7 +239,7 @@ impl Connection<'_> {
     }
 
     /// Runs a statement that controls the transaction, such as `SAVEPOINT`.
-    pub(super) fn control(self, sql: &str) -> Answer<()> {
+    pub(super) fn control(self, sql: &str) -> StoreResult<()> {
         match self {
             Self::Sqlite(file) => {
                 file.prepare_cached(sql)?.execute([])?;

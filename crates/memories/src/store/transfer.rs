@@ -8,8 +8,8 @@ use memoird_core::sha256::Sha256;
 use rusqlite::ToSql;
 use rusqlite::types::Value;
 
-use super::sql::{Answer, Connection, Row, Sql};
-use super::vectors::{self, Glance};
+use super::sql::{Connection, Row, Sql, StoreResult};
+use super::vectors::{self, FilterColumns};
 use super::{MemoryReader, TenantMemories, index};
 use crate::MemoryError;
 
@@ -338,8 +338,8 @@ impl MemoryReader<'_> {
         &self,
         table: &Table,
         at_once: usize,
-        mut look: impl FnMut(&[Value]) -> Answer<()>,
-    ) -> Answer<()> {
+        mut look: impl FnMut(&[Value]) -> StoreResult<()>,
+    ) -> StoreResult<()> {
         let names: Vec<&str> = table.columns.iter().map(|(name, _)| *name).collect();
         let sql = format!(
             "SELECT {} FROM {} ORDER BY {}",
@@ -357,7 +357,7 @@ impl MemoryReader<'_> {
         })
     }
 
-    fn vector_contents(&self) -> Answer<Contents> {
+    fn vector_contents(&self) -> StoreResult<Contents> {
         let (mut rows, mut digest) = (0, Sha256::new());
         self.each_current(|no, _, _| {
             let found = vectors::vectors_of(self.connection, &[no])?;
@@ -376,11 +376,14 @@ impl MemoryReader<'_> {
     }
 
     /// Passes all current memories to `look` in order of number, including those without an owner.
-    fn each_current(&self, mut look: impl FnMut(i64, Glance, &str) -> Answer<()>) -> Answer<()> {
+    fn each_current(
+        &self,
+        mut look: impl FnMut(i64, FilterColumns, &str) -> StoreResult<()>,
+    ) -> StoreResult<()> {
         let sql = "SELECT no, kind, observed, expires, content FROM memories
                    WHERE superseded_by IS NULL ORDER BY no";
         self.each(sql, &[], ROWS_AT_ONCE, |row| {
-            let glance = Glance {
+            let glance = FilterColumns {
                 kind: row.get(1)?,
                 observed: row.get(2)?,
                 expires: row.get(3)?,
@@ -392,7 +395,7 @@ impl MemoryReader<'_> {
 }
 
 /// Rebuilds the word index, and copies the vectors with their filter properties.
-fn copy_indexed(source: &MemoryReader<'_>, target: Connection<'_>) -> Answer<()> {
+fn copy_indexed(source: &MemoryReader<'_>, target: Connection<'_>) -> StoreResult<()> {
     source.each_current(|no, glance, content| {
         index::add(target, no, content)?;
         let mut vectors = vectors::vectors_of(source.connection, &[no])?;
@@ -404,7 +407,7 @@ fn copy_indexed(source: &MemoryReader<'_>, target: Connection<'_>) -> Answer<()>
 }
 
 /// Copies the salt, because digests in the copied rows depend on it.
-fn set_salt(target: Connection<'_>, salt: &[u8]) -> Answer<()> {
+fn set_salt(target: Connection<'_>, salt: &[u8]) -> StoreResult<()> {
     match target {
         Connection::Sqlite(_) => {
             let sql = "UPDATE meta SET value = ? WHERE name = 'salt'";
@@ -438,7 +441,7 @@ impl Table {
         Ok(values)
     }
 
-    fn insert(&self, target: Connection<'_>, row: &[Value]) -> Answer<()> {
+    fn insert(&self, target: Connection<'_>, row: &[Value]) -> StoreResult<()> {
         let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
         let places = vec!["?"; names.len()].join(", ");
         let (table, names) = (self.name, names.join(", "));
@@ -446,14 +449,14 @@ impl Table {
         self.run(target, &sql, row)
     }
 
-    fn update(&self, target: Connection<'_>, row: &[Value]) -> Answer<()> {
+    fn update(&self, target: Connection<'_>, row: &[Value]) -> StoreResult<()> {
         let names = self.columns.iter().map(|(name, _)| format!("{name} = ?"));
         let names: Vec<String> = names.collect();
         let sql = format!("UPDATE {} SET {}", self.name, names.join(", "));
         self.run(target, &sql, row)
     }
 
-    fn run(&self, target: Connection<'_>, sql: &str, row: &[Value]) -> Answer<()> {
+    fn run(&self, target: Connection<'_>, sql: &str, row: &[Value]) -> StoreResult<()> {
         let mut parameters = Vec::with_capacity(row.len());
         for ((_, kind), value) in self.columns.iter().zip(row) {
             parameters.push(match kind {

@@ -6,7 +6,7 @@ use rusqlite::params;
 
 use super::remember::take_over;
 use super::row::MemoryRow;
-use super::sql::Answer;
+use super::sql::StoreResult;
 use super::{Imported, MemoryWriter};
 use crate::MemoryError;
 use crate::requests::ForgetOutcome;
@@ -24,7 +24,7 @@ impl MemoryWriter<'_> {
         patch: &Patch,
         at: Timestamp,
         limits: &MemoryLimits,
-    ) -> Answer<Memory> {
+    ) -> StoreResult<Memory> {
         let found = MemoryRow::by_id(self.connection, id)?;
         let mine = found.filter(|row| subject.is_none_or(|subject| row.memory.subject == *subject));
         let Some(was) = mine else {
@@ -53,7 +53,7 @@ impl MemoryWriter<'_> {
         memories: &[Memory],
         at: Timestamp,
         limits: &MemoryLimits,
-    ) -> Answer<Imported> {
+    ) -> StoreResult<Imported> {
         let mut imported = Imported::default();
         for memory in memories {
             let is_taken = match &memory.external_key {
@@ -80,8 +80,8 @@ impl MemoryWriter<'_> {
     /// Merges the older of two memories of a subject into the newer. The older one becomes history.
     ///
     /// Returns `false` if one of them is no longer current.
-    pub fn merge(&self, older: MemoryId, newer: MemoryId, at: Timestamp) -> Answer<bool> {
-        let current = |id| -> Answer<Option<MemoryRow>> {
+    pub fn merge(&self, older: MemoryId, newer: MemoryId, at: Timestamp) -> StoreResult<bool> {
+        let current = |id| -> StoreResult<Option<MemoryRow>> {
             let row = MemoryRow::by_id(self.connection, id)?;
             Ok(row.filter(|row| row.memory.is_current(at)))
         };

@@ -6,7 +6,7 @@ use rusqlite::params;
 
 #[cfg(feature = "postgres")]
 use super::postgres;
-use super::sql::{Answer, Connection, Row, Sql};
+use super::sql::{Connection, Row, Sql, StoreResult};
 use super::sqlite::blocks;
 use super::{Embedding, row};
 use crate::MemoryError;
@@ -21,7 +21,7 @@ const CHOSEN_MIN: usize = 128;
 
 /// The properties of a memory that searches filter by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Glance {
+pub(super) struct FilterColumns {
     pub(super) kind: u8,
     pub(super) observed: i64,
     pub(super) expires: Option<i64>,
@@ -64,7 +64,7 @@ impl Wanted {
 }
 
 impl Filter {
-    pub(super) fn passes(&self, no: i64, glance: Glance) -> bool {
+    pub(super) fn passes(&self, no: i64, glance: FilterColumns) -> bool {
         self.kinds >> glance.kind & 1 == 1
             && self
                 .observed_after
@@ -78,7 +78,7 @@ impl Filter {
 }
 
 /// Returns the model of this name, if it is stored.
-pub(super) fn find_model(connection: Connection<'_>, name: &str) -> Answer<Option<Model>> {
+pub(super) fn find_model(connection: Connection<'_>, name: &str) -> StoreResult<Option<Model>> {
     let sql = "SELECT no, dimension FROM models WHERE name = ?";
     connection.one(sql, params![name], read_model)
 }
@@ -90,7 +90,7 @@ pub(super) fn read_model(row: &Row<'_>) -> rusqlite::Result<Model> {
     })
 }
 
-pub(super) fn make_model(connection: Connection<'_>, name: &str) -> Answer<Model> {
+pub(super) fn make_model(connection: Connection<'_>, name: &str) -> StoreResult<Model> {
     let sql = "INSERT INTO models (no, name, dimension)
                VALUES ((SELECT coalesce(max(no), 0) + 1 FROM models), ?, 0) ON CONFLICT DO NOTHING";
     connection.run(sql, params![name])?;
@@ -101,7 +101,7 @@ pub(super) fn make_model(connection: Connection<'_>, name: &str) -> Answer<Model
 }
 
 /// Checks that a vector fits its model. The first vector of a model determines its dimension.
-pub(super) fn check(model: Model, vector: &Embedding) -> Answer<()> {
+pub(super) fn check(model: Model, vector: &Embedding) -> StoreResult<()> {
     let found = vector.values.len();
     if found == 0 || model.dimension != 0 && found != model.dimension {
         return Err(MemoryError::DimensionMismatch {
@@ -132,9 +132,9 @@ pub(super) fn put(
     connection: Connection<'_>,
     no: i64,
     model: Model,
-    glance: Glance,
+    glance: FilterColumns,
     vector: &Embedding,
-) -> Answer<()> {
+) -> StoreResult<()> {
     check(model, vector)?;
     if model.dimension == 0 {
         let sql = "UPDATE models SET dimension = ? WHERE no = ?";
@@ -147,9 +147,9 @@ fn store(
     connection: Connection<'_>,
     no: i64,
     model: Model,
-    glance: Glance,
+    glance: FilterColumns,
     values: &[f32],
-) -> Answer<()> {
+) -> StoreResult<()> {
     match connection {
         Connection::Sqlite(file) => blocks::put(file, no, model, glance, values),
         #[cfg(feature = "postgres")]
@@ -162,9 +162,9 @@ pub(super) fn carry_over(
     connection: Connection<'_>,
     no: i64,
     model: u16,
-    glance: Glance,
+    glance: FilterColumns,
     values: &[f32],
-) -> Answer<()> {
+) -> StoreResult<()> {
     let model = Model {
         no: model,
         dimension: values.len(),
@@ -173,7 +173,7 @@ pub(super) fn carry_over(
 }
 
 /// Deletes a vector. Returns whether there was one.
-pub(super) fn remove(connection: Connection<'_>, no: i64) -> Answer<bool> {
+pub(super) fn remove(connection: Connection<'_>, no: i64) -> StoreResult<bool> {
     match connection {
         Connection::Sqlite(file) => blocks::remove(file, no),
         #[cfg(feature = "postgres")]
@@ -182,7 +182,12 @@ pub(super) fn remove(connection: Connection<'_>, no: i64) -> Answer<bool> {
 }
 
 /// Moves a vector to another number, or only updates its filter properties.
-pub(super) fn carry(connection: Connection<'_>, was: i64, no: i64, glance: Glance) -> Answer<()> {
+pub(super) fn carry(
+    connection: Connection<'_>,
+    was: i64,
+    no: i64,
+    glance: FilterColumns,
+) -> StoreResult<()> {
     match connection {
         Connection::Sqlite(file) => blocks::carry(file, was, no, glance),
         #[cfg(feature = "postgres")]
@@ -191,7 +196,7 @@ pub(super) fn carry(connection: Connection<'_>, was: i64, no: i64, glance: Glanc
 }
 
 /// Number of the model that computed this memory's vector.
-pub(super) fn model_of(connection: Connection<'_>, no: i64) -> Answer<Option<u16>> {
+pub(super) fn model_of(connection: Connection<'_>, no: i64) -> StoreResult<Option<u16>> {
     match connection {
         Connection::Sqlite(_) => {
             connection.value("SELECT model FROM vectors WHERE no = ?", params![no])
@@ -205,7 +210,7 @@ pub(super) fn model_of(connection: Connection<'_>, no: i64) -> Answer<Option<u16
 pub(super) fn vectors_of(
     connection: Connection<'_>,
     numbers: &[i64],
-) -> Answer<HashMap<i64, (u16, Vec<f32>)>> {
+) -> StoreResult<HashMap<i64, (u16, Vec<f32>)>> {
     match connection {
         Connection::Sqlite(_) => {
             let sql = "SELECT no, model, vector FROM vectors WHERE no = ?1";
@@ -224,7 +229,7 @@ pub(super) fn vectors_of(
     }
 }
 
-pub(super) fn count_of(connection: Connection<'_>, model: Model) -> Answer<u64> {
+pub(super) fn count_of(connection: Connection<'_>, model: Model) -> StoreResult<u64> {
     let sql = "SELECT count(*) FROM vectors WHERE model = ?";
     if are_kept(connection) {
         connection.count(sql, params![model.no])
@@ -243,7 +248,7 @@ pub(super) fn nearest(
     filter: &Filter,
     query: &[f32],
     wanted: Wanted,
-) -> Answer<Vec<(i64, f64)>> {
+) -> StoreResult<Vec<(i64, f64)>> {
     match connection {
         Connection::Sqlite(file) => blocks::nearest(file, model, partitions, filter, query, wanted),
         #[cfg(feature = "postgres")]
@@ -259,7 +264,7 @@ pub(super) fn measure(
     model: Model,
     chosen: impl Iterator<Item = i64>,
     query: &[f32],
-) -> Answer<Vec<(i64, f64)>> {
+) -> StoreResult<Vec<(i64, f64)>> {
     match connection {
         Connection::Sqlite(file) => blocks::measure(file, model, chosen, query),
         #[cfg(feature = "postgres")]

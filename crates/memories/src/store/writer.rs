@@ -13,10 +13,10 @@ use memoird_core::time::Timestamp;
 use rusqlite::{ToSql, params};
 
 use super::embedding::CLIENTS;
-use super::index::{Pending, Touch};
+use super::index::{Pending, TouchedManifests};
 use super::recall::glance;
 use super::row::{MemoryRow, content_hash, count_birth, limit, make_partition, next_no};
-use super::sql::{Answer, Connection, Parameters, Row, Sql};
+use super::sql::{Connection, Parameters, Row, Sql, StoreResult};
 use super::time::moment;
 use super::{MemoryReader, Prepared, places, vectors};
 use crate::requests::ForgetOutcome;
@@ -31,7 +31,7 @@ pub struct MemoryWriter<'a> {
 
 /// The columns of a memory that are needed to delete it.
 #[derive(Debug)]
-pub(super) struct Doomed {
+pub(super) struct DeletionRow {
     pub(super) no: i64,
     pub(super) id: MemoryId,
     pub(super) is_history: bool,
@@ -67,7 +67,7 @@ impl<'a> MemoryWriter<'a> {
         apart: bool,
         at: Timestamp,
         limits: &MemoryLimits,
-    ) -> Answer<MemoryRow> {
+    ) -> StoreResult<MemoryRow> {
         self.add_prepared(memory, apart, None, at, limits)
     }
 
@@ -79,7 +79,7 @@ impl<'a> MemoryWriter<'a> {
         prepared: Option<&Prepared>,
         at: Timestamp,
         limits: &MemoryLimits,
-    ) -> Answer<MemoryRow> {
+    ) -> StoreResult<MemoryRow> {
         let born = count_birth(self.connection, limits)?;
         let owner = make_partition(self.connection, &memory.subject)?;
         let mut row = MemoryRow {
@@ -109,7 +109,7 @@ impl<'a> MemoryWriter<'a> {
     }
 
     /// Writes a changed memory, and updates all indexes.
-    pub(super) fn save(&self, was: &MemoryRow, row: &mut MemoryRow) -> Answer<()> {
+    pub(super) fn save(&self, was: &MemoryRow, row: &mut MemoryRow) -> StoreResult<()> {
         let (old, new) = (&was.memory, &row.memory);
         let has_other_text = old.content != new.content;
         if was.partition() != row.partition() {
@@ -163,7 +163,12 @@ impl<'a> MemoryWriter<'a> {
     }
 
     /// Makes a memory history.
-    pub(super) fn supersede(&self, was: &MemoryRow, by: MemoryId, at: Timestamp) -> Answer<()> {
+    pub(super) fn supersede(
+        &self,
+        was: &MemoryRow,
+        by: MemoryId,
+        at: Timestamp,
+    ) -> StoreResult<()> {
         let mut row = was.clone();
         row.memory.superseded_by = Some(by);
         row.memory.updated_at = at;
@@ -171,7 +176,11 @@ impl<'a> MemoryWriter<'a> {
     }
 
     /// Deletes a memory from all tables, and counts the deleted rows.
-    pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
+    pub(super) fn erase(
+        &self,
+        doomed: &DeletionRow,
+        counts: &mut ForgetOutcome,
+    ) -> StoreResult<()> {
         let no = doomed.no;
         self.touch_all();
         if doomed.is_history {
@@ -183,7 +192,7 @@ impl<'a> MemoryWriter<'a> {
         places::remove(self.connection, no)?;
         counts.vectors += u64::from(vectors::remove(self.connection, no)?);
         counts.queued_embeddings += self.dequeue(no)?;
-        let change = |sql: &str, parameter: &dyn ToSql| -> Answer<u64> {
+        let change = |sql: &str, parameter: &dyn ToSql| -> StoreResult<u64> {
             Ok(self.change(sql, params![parameter])? as u64)
         };
         let id = doomed.id.to_bytes();
@@ -206,10 +215,10 @@ impl<'a> MemoryWriter<'a> {
     /// not enough.
     pub(super) fn erase_chain(
         &self,
-        doomed: &Doomed,
+        doomed: &DeletionRow,
         left: &mut usize,
         counts: &mut ForgetOutcome,
-    ) -> Answer<bool> {
+    ) -> StoreResult<bool> {
         // An imported chain may be circular.
         let leads_to = "superseded_by = ? AND id <> ? LIMIT ?";
         let id = doomed.id.to_bytes();
@@ -245,7 +254,7 @@ impl<'a> MemoryWriter<'a> {
     ///
     /// Its further writes are only rolled back together with the transaction, so SQLite need not
     /// save pages for the savepoint.
-    pub(super) fn decide(&self) -> Answer<()> {
+    pub(super) fn decide(&self) -> StoreResult<()> {
         if !self.pending.borrow_mut().decide() {
             self.connection.control("RELEASE job")?;
         }
@@ -254,11 +263,11 @@ impl<'a> MemoryWriter<'a> {
 
     /// Invalidates the manifests of all subjects.
     pub(super) fn touch_all(&self) {
-        self.pending.borrow_mut().touch = Touch::All;
+        self.pending.borrow_mut().touch = TouchedManifests::All;
     }
 
     /// Queues a text for embedding, unless it already has a vector of the model in use.
-    pub(super) fn enqueue(&self, no: i64, at: Timestamp) -> Answer<()> {
+    pub(super) fn enqueue(&self, no: i64, at: Timestamp) -> StoreResult<()> {
         if !vectors::are_kept(self.connection) {
             return Ok(());
         }
@@ -270,22 +279,22 @@ impl<'a> MemoryWriter<'a> {
         self.run(sql, params![no, moment(at), CLIENTS])
     }
 
-    pub(super) fn dequeue(&self, no: i64) -> Answer<u64> {
+    pub(super) fn dequeue(&self, no: i64) -> StoreResult<u64> {
         let sql = "DELETE FROM embeddings_due WHERE no = ?";
         Ok(self.change(sql, params![no])? as u64)
     }
 
-    pub(super) fn set_meta(&self, name: &str, value: impl ToSql) -> Answer<()> {
+    pub(super) fn set_meta(&self, name: &str, value: impl ToSql) -> StoreResult<()> {
         let sql = "INSERT INTO meta (name, value) VALUES (?, ?)
                    ON CONFLICT (name) DO UPDATE SET value = excluded.value";
         self.run(sql, params![name, self.connection.any(&value)?])
     }
 
-    pub(super) fn remove_meta(&self, name: &str) -> Answer<()> {
+    pub(super) fn remove_meta(&self, name: &str) -> StoreResult<()> {
         self.run("DELETE FROM meta WHERE name = ?", params![name])
     }
 
-    fn add_tags(&self, row: &MemoryRow) -> Answer<()> {
+    fn add_tags(&self, row: &MemoryRow) -> StoreResult<()> {
         let sql = "INSERT INTO tags (tag, no) VALUES (?, ?) ON CONFLICT DO NOTHING";
         for tag in &row.memory.tags {
             self.run(sql, params![tag, row.no])?;
@@ -293,7 +302,7 @@ impl<'a> MemoryWriter<'a> {
         Ok(())
     }
 
-    fn remove_tags(&self, no: i64, tags: &[String]) -> Answer<()> {
+    fn remove_tags(&self, no: i64, tags: &[String]) -> StoreResult<()> {
         let sql = "DELETE FROM tags WHERE tag = ? AND no = ?";
         for tag in tags {
             self.run(sql, params![tag, no])?;
@@ -301,14 +310,14 @@ impl<'a> MemoryWriter<'a> {
         Ok(())
     }
 
-    fn is_stored(&self, no: i64) -> Answer<bool> {
+    fn is_stored(&self, no: i64) -> StoreResult<bool> {
         self.has("SELECT 1 FROM memories WHERE no = ?", params![no])
     }
 }
 
 /// Reads the columns of [`MemoryReader::doomed`].
-fn read_doomed(row: &Row<'_>) -> rusqlite::Result<Doomed> {
-    Ok(Doomed {
+fn read_doomed(row: &Row<'_>) -> rusqlite::Result<DeletionRow> {
+    Ok(DeletionRow {
         no: row.get(0)?,
         id: MemoryId::from_bytes(row.get(1)?),
         is_history: row.get(2)?,
@@ -320,7 +329,7 @@ const DOOMED: &str = "SELECT no, id, superseded_by IS NOT NULL, content FROM mem
 
 impl MemoryReader<'_> {
     /// The memories with these numbers, in this order, of any owner.
-    pub(super) fn doomed_of(&self, numbers: &[i64]) -> Answer<Vec<Doomed>> {
+    pub(super) fn doomed_of(&self, numbers: &[i64]) -> StoreResult<Vec<DeletionRow>> {
         self.of_numbers(&format!("{DOOMED} no = ?1"), numbers, read_doomed)
     }
 
@@ -329,11 +338,11 @@ impl MemoryReader<'_> {
         &self,
         condition: &str,
         parameters: Parameters<'_>,
-    ) -> Answer<Vec<Doomed>> {
+    ) -> StoreResult<Vec<DeletionRow>> {
         self.all(&format!("{DOOMED} {condition}"), parameters, read_doomed)
     }
 
-    pub(super) fn salt(&self) -> Answer<Vec<u8>> {
+    pub(super) fn salt(&self) -> StoreResult<Vec<u8>> {
         match self.connection {
             Connection::Sqlite(_) => Ok(self.meta("salt")?.unwrap_or_default()),
             #[cfg(feature = "postgres")]
@@ -342,7 +351,7 @@ impl MemoryReader<'_> {
     }
 
     /// Digest with a salt of this tenant. It allows to look up a name, but not to recover it.
-    pub(super) fn digest(&self, name: &str) -> Answer<[u8; 16]> {
+    pub(super) fn digest(&self, name: &str) -> StoreResult<[u8; 16]> {
         let salt = self.salt()?;
         let digest = Sha256::new()
             .chain_update(&salt)

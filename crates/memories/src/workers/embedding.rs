@@ -40,7 +40,7 @@ pub(super) struct EmbeddingWorker {
 }
 
 /// Remaining work of a tenant.
-enum Left {
+enum RemainingWork {
     Nothing,
     More,
     /// More texts are due at this time.
@@ -57,7 +57,7 @@ impl EmbeddingWorker {
     }
 
     /// Embeds one batch of a tenant's texts.
-    async fn embed(&mut self, tenant: &TenantId) -> Result<Left, MemoryError> {
+    async fn embed(&mut self, tenant: &TenantId) -> Result<RemainingWork, MemoryError> {
         let memories = &self.memories;
         let embedder = memories.config().embedder.clone();
         if !self.prepared.contains(tenant) {
@@ -81,11 +81,11 @@ impl EmbeddingWorker {
             }
         }
         let Some(embedder) = embedder else {
-            return Ok(Left::Nothing);
+            return Ok(RemainingWork::Nothing);
         };
         let now = memories.now();
         if let Some(due) = memories.shared.embedder_check.next_check(now) {
-            return Ok(Left::Later(due));
+            return Ok(RemainingWork::Later(due));
         }
         let (model, count) = (embedder.model().to_owned(), embedder.batch_max().max(1));
         let wanted = model.clone();
@@ -106,7 +106,7 @@ impl EmbeddingWorker {
         };
         if !due.is_empty() {
             memories.embed_batch(tenant, &embedder, due).await?;
-            return Ok(Left::More);
+            return Ok(RemainingWork::More);
         }
         let fill = memories.write(tenant, move |writer| {
             let left = writer.backfill(BACKFILL_MAX, now)?;
@@ -115,9 +115,9 @@ impl EmbeddingWorker {
             Ok(left > 0 || is_due)
         });
         Ok(match (fill.await?, next) {
-            (true, _) => Left::More,
-            (false, Some(due)) => Left::Later(due),
-            (false, None) => Left::Nothing,
+            (true, _) => RemainingWork::More,
+            (false, Some(due)) => RemainingWork::Later(due),
+            (false, None) => RemainingWork::Nothing,
         })
     }
 
@@ -158,9 +158,9 @@ impl Worker for EmbeddingWorker {
         };
         let left = self.embed(&tenant).await;
         match left {
-            Ok(Left::Nothing) => {}
-            Ok(Left::More) | Err(_) => self.memories.shared.embedding.add(&tenant),
-            Ok(Left::Later(due)) => {
+            Ok(RemainingWork::Nothing) => {}
+            Ok(RemainingWork::More) | Err(_) => self.memories.shared.embedding.add(&tenant),
+            Ok(RemainingWork::Later(due)) => {
                 self.later.insert((due, tenant));
             }
         }

@@ -10,7 +10,7 @@ use memoird_core::ids::TenantId;
 use memoird_engine::{EventKind, FaultKind, ModelFault, TextEnd, WatchFrom, WatchItem, WatchScope};
 use memoird_memories::rules::{Origin, Outcome, Pin};
 use memoird_memories::{
-    After, Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest, ForgetRequest,
+    After, Extractor, ExtractorFuture, ExtractorReply, ExtractorRequest, ForgetRequest,
     MemoryError, RecallRequest, RememberRequest,
 };
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ impl Extractor for Scripted {
     fn extract(&self, request: Arc<ExtractorRequest>) -> ExtractorFuture<'_> {
         self.calls.lock().unwrap().push(request);
         let says = self.script.lock().unwrap().pop_front();
-        let answer = |text: String| ExtractorAnswer {
+        let answer = |text: String| ExtractorReply {
             text,
             end: TextEnd::Complete,
             tokens: Some((100, 10)),
@@ -86,7 +86,7 @@ impl Extractor for Scripted {
                 Some(Says::Never) => std::future::pending().await,
                 Some(Says::Down) => Err(ModelFault::new(FaultKind::Later, "it is down")),
                 Some(Says::TooLong) => Err(ModelFault::new(FaultKind::TooLong, "it is too long")),
-                Some(Says::CutOff) => Ok(ExtractorAnswer {
+                Some(Says::CutOff) => Ok(ExtractorReply {
                     end: TextEnd::CutOff,
                     ..answer("[{\"kind\": \"us".to_owned())
                 }),

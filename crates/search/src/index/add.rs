@@ -9,8 +9,8 @@ use memoird_store::GenerationOwner;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::{
-    Answer, Index, JournalCursor, TenantRange, TenantRow, find_tenant, generation_word, role_word,
-    save_followed, tool_word, whole,
+    Index, IndexResult, JournalCursor, TenantRange, TenantRow, find_tenant, generation_word,
+    role_word, save_followed, tool_word, whole,
 };
 use crate::lock;
 use crate::words::{self, Languages};
@@ -84,7 +84,7 @@ impl Index {
         turns: &[NewTurn],
         owners: Vec<GenerationOwner>,
         followed: JournalCursor,
-    ) -> Answer<usize> {
+    ) -> IndexResult<usize> {
         let mut writer = lock(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let owners = owners.into_iter().map(|owner| (owner.generation, owner));
@@ -108,7 +108,7 @@ impl Index {
 
 impl Batch<'_> {
     /// Assigns a row to a turn.
-    fn row(&mut self, turn: &NewTurn) -> Answer<Option<Row>> {
+    fn row(&mut self, turn: &NewTurn) -> IndexResult<Option<Row>> {
         let Some(owner) = self.owners.get(&turn.generation).cloned() else {
             return Ok(None);
         };
@@ -130,7 +130,7 @@ impl Batch<'_> {
         }))
     }
 
-    fn tenant(&mut self, name: &TenantId) -> Answer<&mut Tenant> {
+    fn tenant(&mut self, name: &TenantId) -> IndexResult<&mut Tenant> {
         if !self.tenants.contains_key(name) {
             let found = match find_tenant(self.connection, name.as_str())? {
                 Some(found) => found,
@@ -161,7 +161,7 @@ impl Batch<'_> {
     }
 
     /// Returns the number of a generation, and updates its subject.
-    fn generation(&mut self, owner: &GenerationOwner) -> Answer<i64> {
+    fn generation(&mut self, owner: &GenerationOwner) -> IndexResult<i64> {
         if let Some(no) = self.generations.get(&owner.generation) {
             return Ok(*no);
         }
@@ -187,7 +187,7 @@ impl Batch<'_> {
         Ok(no)
     }
 
-    fn write(&self, rows: &[Row]) -> Answer<()> {
+    fn write(&self, rows: &[Row]) -> IndexResult<()> {
         let sql = "INSERT INTO turns (no, number, generation, at) VALUES (?, ?, ?, ?)";
         let mut turns = self.connection.prepare_cached(sql)?;
         let sql = "INSERT INTO words (rowid, stems) VALUES (?, ?)";
@@ -222,7 +222,7 @@ pub(super) fn widen_day(
     day: i64,
     first: i64,
     last: i64,
-) -> Answer<()> {
+) -> IndexResult<()> {
     let sql = "INSERT INTO days (tenant, day, first, last) VALUES (?, ?, ?, ?)
                ON CONFLICT DO UPDATE SET first = min(first, excluded.first),
                    last = max(last, excluded.last)";

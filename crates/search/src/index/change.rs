@@ -6,13 +6,13 @@ use memoird_core::ids::Generation;
 use rusqlite::{OptionalExtension, TransactionBehavior, params};
 
 use super::add::{day_of, widen_day};
-use super::{Answer, Index, NewTurn, generation_word, whole};
+use super::{Index, IndexResult, NewTurn, generation_word, whole};
 use crate::lock;
 use crate::words::Languages;
 
 impl Index {
     /// Returns the last turn change that was indexed and cleared from the pages.
-    pub(crate) fn changes(&self) -> Answer<u64> {
+    pub(crate) fn changes(&self) -> IndexResult<u64> {
         self.read(|connection| {
             let sql = "SELECT changes FROM state";
             let changes = connection.query_row(sql, [], |row| row.get::<_, i64>(0))?;
@@ -21,7 +21,7 @@ impl Index {
     }
 
     /// Saves the value returned by [`Self::changes`].
-    pub(crate) fn save_changes(&self, change: u64) -> Answer<()> {
+    pub(crate) fn save_changes(&self, change: u64) -> IndexResult<()> {
         let writer = lock(&self.writer);
         writer.execute("UPDATE state SET changes = ?", [whole(change)])?;
         Ok(())
@@ -35,7 +35,7 @@ impl Index {
         number: u64,
         generation: Generation,
         turn: Option<&NewTurn>,
-    ) -> Answer<bool> {
+    ) -> IndexResult<bool> {
         let mut writer = lock(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let sql = "SELECT no, tenant FROM generations WHERE generation = ?";

@@ -10,7 +10,7 @@ use rusqlite::{Connection, ToSql, params};
 
 use super::add::DAY_MS;
 use super::{
-    Answer, Index, TenantRange, TenantRow, find_tenant, generation_word, role_word, tool_word,
+    Index, IndexResult, TenantRange, TenantRow, find_tenant, generation_word, role_word, tool_word,
     whole,
 };
 use crate::words::{Found, Languages, QueryWords, Statistics};
@@ -80,7 +80,7 @@ impl Index {
         generation: Generation,
         before: u64,
         max: usize,
-    ) -> Answer<Vec<u64>> {
+    ) -> IndexResult<Vec<u64>> {
         self.read(|connection| {
             let sql = "SELECT no FROM generations WHERE generation = ?";
             let mut statement = connection.prepare_cached(sql)?;
@@ -101,7 +101,7 @@ impl Index {
     }
 
     /// Returns the languages of a tenant's turns.
-    pub(crate) fn languages(&self, tenant: &TenantId) -> Answer<Languages> {
+    pub(crate) fn languages(&self, tenant: &TenantId) -> IndexResult<Languages> {
         self.read(|connection| {
             let found = find_tenant(connection, tenant.as_str())?;
             Ok(found.map_or(Languages::default(), |tenant| tenant.languages))
@@ -109,7 +109,12 @@ impl Index {
     }
 
     /// Returns at most `max` candidates.
-    pub(crate) fn find(&self, filter: &Filter, words: &QueryWords, max: usize) -> Answer<Matches> {
+    pub(crate) fn find(
+        &self,
+        filter: &Filter,
+        words: &QueryWords,
+        max: usize,
+    ) -> IndexResult<Matches> {
         self.read(|connection| {
             let Some(TenantRow { range, next, .. }) =
                 find_tenant(connection, filter.tenant.as_str())?
@@ -142,7 +147,7 @@ impl Plan {
         filter: &Filter,
         range: TenantRange,
         turns: u64,
-    ) -> Answer<Option<Self>> {
+    ) -> IndexResult<Option<Self>> {
         let mut plan = Self {
             range,
             first: range.row(1),
@@ -166,7 +171,7 @@ impl Plan {
     /// Adds the time filter. Days limit the range of rows, and each turn's time decides.
     ///
     /// Returns false if no turn can match.
-    fn put_time(&mut self, connection: &Connection, filter: &Filter) -> Answer<bool> {
+    fn put_time(&mut self, connection: &Connection, filter: &Filter) -> IndexResult<bool> {
         if filter.after.is_none() && filter.before.is_none() {
             return Ok(true);
         }
@@ -195,7 +200,7 @@ impl Plan {
     }
 
     /// Adds the filters by session and subject. Returns false if there are no generations.
-    fn put_lives(&mut self, connection: &Connection, filter: &Filter) -> Answer<bool> {
+    fn put_lives(&mut self, connection: &Connection, filter: &Filter) -> IndexResult<bool> {
         let mut condition = "tenant = ?".to_owned();
         let mut parameters: Vec<String> = Vec::new();
         if let Some(session) = &filter.session {
@@ -238,7 +243,7 @@ impl Plan {
     }
 
     /// Without words: returns the newest turns.
-    fn newest(&self, connection: &Connection, max: usize) -> Answer<Matches> {
+    fn newest(&self, connection: &Connection, max: usize) -> IndexResult<Matches> {
         let mut candidates = Vec::new();
         self.rows(connection, None, max, |row| {
             candidates.push(Candidate {
@@ -260,7 +265,7 @@ impl Plan {
         connection: &Connection,
         words: &QueryWords,
         max: usize,
-    ) -> Answer<Matches> {
+    ) -> IndexResult<Matches> {
         let all = (self.last - self.first + 1).unsigned_abs();
         let mut statistics = Statistics {
             memories: all,
@@ -275,7 +280,7 @@ impl Plan {
                     count += 1;
                     last_seen = row;
                 })?;
-                Answer::Ok(if count < noted_max as u64 {
+                IndexResult::Ok(if count < noted_max as u64 {
                     count
                 } else {
                     // Extrapolates from the rows seen, assuming that the word is spread evenly.
@@ -319,7 +324,7 @@ impl Plan {
         forms: Option<&[String]>,
         max: usize,
         mut note: impl FnMut(i64),
-    ) -> Answer<()> {
+    ) -> IndexResult<()> {
         let word = forms.map(|forms| any_of(forms.iter().cloned()));
         let asked: Vec<String> = self.marks.iter().cloned().chain(word).collect();
         let mut parameters: Vec<&dyn ToSql> = Vec::new();
@@ -358,7 +363,11 @@ impl Plan {
     }
 
     /// Looks up the candidates' journal numbers.
-    fn put_numbers(&self, connection: &Connection, candidates: &mut Vec<Candidate>) -> Answer<()> {
+    fn put_numbers(
+        &self,
+        connection: &Connection,
+        candidates: &mut Vec<Candidate>,
+    ) -> IndexResult<()> {
         let sql = "SELECT number FROM turns WHERE no = ?";
         let mut statement = connection.prepare_cached(sql)?;
         for candidate in candidates.iter_mut() {

@@ -7,7 +7,7 @@ use memoird_store::sqlite_file::empty_log;
 use memoird_store::sqlite_gaps;
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::{Answer, Index, TenantRange, generation_word, whole};
+use super::{Index, IndexResult, TenantRange, generation_word, whole};
 use crate::lock;
 
 /// FTS5 pages written per merge step.
@@ -20,9 +20,9 @@ impl Index {
     ///
     /// `is_first` starts the merge. Returns false once it is complete, regardless of words added
     /// since it began.
-    pub(crate) fn merge_step(&self, is_first: bool) -> Answer<bool> {
+    pub(crate) fn merge_step(&self, is_first: bool) -> IndexResult<bool> {
         let writer = lock(&self.writer);
-        let merge = |pages: i64| -> Answer<bool> {
+        let merge = |pages: i64| -> IndexResult<bool> {
             let before = writer.total_changes();
             let sql = "INSERT INTO words (words, rank) VALUES ('merge', ?)";
             writer.prepare_cached(sql)?.execute([pages])?;
@@ -44,7 +44,7 @@ impl Index {
     /// Empties the log and clears unused space in the file.
     ///
     /// Returns false if a reader holds an older snapshot.
-    pub(crate) fn clean(&self) -> Answer<bool> {
+    pub(crate) fn clean(&self) -> IndexResult<bool> {
         if !empty_log(&lock(&self.writer), EMPTY_LOG_WAIT)? {
             return Ok(false);
         }
@@ -65,7 +65,7 @@ impl Index {
         after: Generation,
         until: Generation,
         max: usize,
-    ) -> Answer<Vec<Generation>> {
+    ) -> IndexResult<Vec<Generation>> {
         self.read(|connection| {
             let sql = "SELECT generation FROM generations
                        WHERE generation > ? AND generation <= ? ORDER BY generation LIMIT ?";
@@ -80,7 +80,7 @@ impl Index {
     /// Removes at most `turns_max` turns of a generation, and the generation once it has none.
     ///
     /// Returns the number removed. Fewer than `turns_max` means that the generation is gone.
-    pub(crate) fn forget(&self, generation: Generation, turns_max: usize) -> Answer<usize> {
+    pub(crate) fn forget(&self, generation: Generation, turns_max: usize) -> IndexResult<usize> {
         let mut writer = lock(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let sql = "SELECT no, tenant FROM generations WHERE generation = ?";
@@ -128,7 +128,7 @@ impl Index {
 ///
 /// It is read from FTS5's structure record, which has, per level, the number of segments being
 /// merged and the segments themselves.
-fn is_merging(connection: &Connection) -> Answer<bool> {
+fn is_merging(connection: &Connection) -> IndexResult<bool> {
     /// Bytes before the numbers: a cookie, and a flag for segments with counts of deleted rows.
     const HEAD_BYTES: usize = 8;
     const NUMBERS_OF_SEGMENT: usize = 8;

@@ -7,7 +7,7 @@ const ID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 const PINNED: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAW";
 
 /// Validates entries about a conversation about tea, with a tool result that plants a fact.
-fn judged(entries: &[Value]) -> Vec<Judged> {
+fn judged(entries: &[Value]) -> Vec<CheckedEntry> {
     let turn = |seq, role, text: &str| TranscriptTurn {
         seq,
         on: None,
@@ -34,7 +34,7 @@ fn judged(entries: &[Value]) -> Vec<Judged> {
     ];
     let at = |seconds| Timestamp::new(seconds, 0).unwrap();
     let said_at = (1..=4).map(|seq| (seq, at(1_700_000_000))).collect();
-    let known = |seconds, is_fixed| Known {
+    let known = |seconds, is_fixed| ReplaceableMemory {
         observed_at: at(seconds),
         is_fixed,
     };
@@ -46,7 +46,7 @@ fn judged(entries: &[Value]) -> Vec<Judged> {
             known(1_700_000_001, false),
         ),
     ]);
-    let shown = Shown {
+    let shown = ExtractionInput {
         turns: &turns,
         said_at: &said_at,
         known: &known,
@@ -66,7 +66,7 @@ fn entry(content: &str, seqs: &[u64]) -> Value {
     json!({"kind": "user", "content": content, "seqs": seqs})
 }
 
-fn one(entry: Value) -> Judged {
+fn one(entry: Value) -> CheckedEntry {
     judged(&[entry]).remove(0)
 }
 
@@ -298,7 +298,7 @@ fn the_opposite_of_what_was_recalled_is_no_echo() {
 
 #[test]
 fn facts_that_differ_in_a_sign_are_both_taken() {
-    let mut judged: Vec<Judged> = ["x ∈ S", "x ∉ S", "X ∈ S."]
+    let mut judged: Vec<CheckedEntry> = ["x ∈ S", "x ∉ S", "X ∈ S."]
         .map(|content| one(entry(content, &[1])))
         .into();
     refuse_repeated(&mut judged);

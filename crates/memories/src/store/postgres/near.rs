@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::vectors::{measured, passing};
 use super::{Transaction, value};
 use crate::store::row::{limit, range};
-use crate::store::sql::Answer;
+use crate::store::sql::StoreResult;
 use crate::store::vectors::{Filter, Model};
 
 /// Number of memories ever stored in a partition from which it gets an index.
@@ -25,7 +25,7 @@ const DIMENSIONS_MAX: i64 = 2_000;
 const CANDIDATES: u32 = 200;
 
 /// Returns the partitions that are large enough for an index.
-pub(super) fn large(it: &Transaction<'_>, partitions: &[i64]) -> Answer<Vec<i64>> {
+pub(super) fn large(it: &Transaction<'_>, partitions: &[i64]) -> StoreResult<Vec<i64>> {
     if !it.has_indexes() {
         return Ok(Vec::new());
     }
@@ -49,7 +49,7 @@ pub(super) fn nearest(
     filter: &Filter,
     query: &[f32],
     count: usize,
-) -> Answer<Vec<(i64, f64)>> {
+) -> StoreResult<Vec<(i64, f64)>> {
     let mut found = Vec::new();
     for partition in partitions {
         // Iterative scans make up for the results that the filter drops.

@@ -19,7 +19,7 @@ use super::{Pgvector, Transaction, near, schema, value};
 use crate::store::MemoryReader;
 use crate::store::embedding::WALKS;
 use crate::store::index::VERSION;
-use crate::store::jobs::{Answers, WriteJob, do_jobs};
+use crate::store::jobs::{JobResults, WriteJob, do_jobs};
 use crate::store::sql::Connection;
 use crate::store::time::moment;
 use crate::{MemoryError, lock};
@@ -31,12 +31,12 @@ const CONNECTIONS_MAX: usize = READERS_MAX + 4;
 
 #[derive(Debug)]
 pub(in crate::store) struct PostgresMemories {
-    place: Arc<Place>,
+    place: Arc<Database>,
     tenants: Mutex<HashMap<TenantId, Arc<PostgresTenant>>>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct Database {
     transactions: Transactions,
     pgvector: Option<Pgvector>,
     /// Schemas of the views and of pgvector.
@@ -45,7 +45,7 @@ struct Place {
 
 #[derive(Debug)]
 pub(in crate::store) struct PostgresTenant {
-    place: Arc<Place>,
+    place: Arc<Database>,
     no: i64,
     salt: Vec<u8>,
     /// Whether an operation has failed.
@@ -67,7 +67,7 @@ impl PostgresMemories {
             transactions.prepare(&schema::VECTORS)?;
             search_path += &format!(", \"{}\"", schema.replace('"', "\"\""));
         }
-        let place = Place {
+        let place = Database {
             transactions,
             pgvector: extension.map(|(_, pgvector)| pgvector),
             search_path,
@@ -177,7 +177,7 @@ impl PostgresMemories {
     }
 }
 
-impl Place {
+impl Database {
     fn look(&self, sql: &str) -> Result<Vec<memoird_postgres::ResultRow>, StoreError> {
         self.transactions
             .read("BEGIN READ ONLY", |open| open.query(sql, &[]))
@@ -186,7 +186,7 @@ impl Place {
 
 impl PostgresTenant {
     /// See [`TenantMemories::write`](crate::store::TenantMemories::write).
-    pub(in crate::store) fn write(&self, jobs: Vec<WriteJob>) -> Answers {
+    pub(in crate::store) fn write(&self, jobs: Vec<WriteJob>) -> JobResults {
         self.transact(|connection| do_jobs(connection, None, jobs))
     }
 

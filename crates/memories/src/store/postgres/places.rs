@@ -4,7 +4,7 @@ use memoird_postgres::Value;
 
 use super::{Transaction, value};
 use crate::store::row::limit;
-use crate::store::sql::Answer;
+use crate::store::sql::StoreResult;
 
 /// Numbers of the memories at these positions, each with the index of its position.
 ///
@@ -13,7 +13,7 @@ pub(in crate::store) fn said_at(
     it: &Transaction<'_>,
     places: &[(i64, i64)],
     each_max: usize,
-) -> Answer<Vec<(usize, i64)>> {
+) -> StoreResult<Vec<(usize, i64)>> {
     if places.is_empty() {
         return Ok(Vec::new());
     }

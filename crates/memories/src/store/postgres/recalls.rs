@@ -4,7 +4,7 @@ use memoird_postgres::Value;
 
 use super::Transaction;
 use crate::store::RecallEvent;
-use crate::store::sql::Answer;
+use crate::store::sql::StoreResult;
 use crate::store::time::moment;
 
 /// Counts a recall for each of its memories and stores its events.
@@ -14,7 +14,7 @@ pub(in crate::store) fn count_hits(
     it: &Transaction<'_>,
     event: &RecallEvent,
     session: Option<[u8; 16]>,
-) -> Answer<()> {
+) -> StoreResult<()> {
     // Incrementing the maximum integer would overflow.
     let sql = "WITH hits AS (
             SELECT id, rank, score FROM unnest($1, $2, $3) AS hits (id, rank, score)),

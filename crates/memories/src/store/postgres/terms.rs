@@ -9,20 +9,24 @@ use std::collections::BTreeSet;
 use memoird_postgres::Value;
 
 use super::{Transaction, value};
-use crate::store::index::{IndexWords, Looked, MATCHES_MAX, Sought};
+use crate::store::index::{IndexWords, MATCHES_MAX, TermCount, TermLookup};
 use crate::store::row::{limit, partition_of};
-use crate::store::sql::Answer;
+use crate::store::sql::StoreResult;
 
 /// Terms per lookup. Their results are in memory at the same time.
 const SOUGHT_AT_ONCE: usize = 64;
 
-pub(in crate::store) fn add(it: &Transaction<'_>, no: i64, words: &IndexWords) -> Answer<()> {
+pub(in crate::store) fn add(it: &Transaction<'_>, no: i64, words: &IndexWords) -> StoreResult<()> {
     let sql = "INSERT INTO terms (partition, form, no)
                SELECT $1, form, $2 FROM unnest($3) AS form ON CONFLICT DO NOTHING";
     it.send(sql, row(no, words))
 }
 
-pub(in crate::store) fn remove(it: &Transaction<'_>, no: i64, words: &IndexWords) -> Answer<()> {
+pub(in crate::store) fn remove(
+    it: &Transaction<'_>,
+    no: i64,
+    words: &IndexWords,
+) -> StoreResult<()> {
     let sql = "DELETE FROM terms WHERE partition = $1 AND no = $2 AND form = ANY($3)";
     it.send(sql, row(no, words))
 }
@@ -36,9 +40,9 @@ fn row(no: i64, words: &IndexWords) -> Vec<Value> {
 
 pub(in crate::store) fn look_up(
     it: &Transaction<'_>,
-    sought: &[Sought<'_>],
+    sought: &[TermLookup<'_>],
     mut note: impl FnMut(usize, &[i64]),
-) -> Answer<Vec<Looked>> {
+) -> StoreResult<Vec<TermCount>> {
     let mut looked = Vec::with_capacity(sought.len());
     for some in sought.chunks(SOUGHT_AT_ONCE) {
         for mut found in find(it, some)? {
@@ -46,7 +50,7 @@ pub(in crate::store) fn look_up(
             found.dedup();
             found.truncate(MATCHES_MAX);
             note(looked.len(), &found);
-            looked.push(Looked {
+            looked.push(TermCount {
                 found: found.len(),
                 last: found.last().copied().unwrap_or_default(),
             });
@@ -56,7 +60,7 @@ pub(in crate::store) fn look_up(
 }
 
 /// For each term, finds the newest memories of each of its forms, and therefore of all forms.
-fn find(it: &Transaction<'_>, sought: &[Sought<'_>]) -> Answer<Vec<Vec<i64>>> {
+fn find(it: &Transaction<'_>, sought: &[TermLookup<'_>]) -> StoreResult<Vec<Vec<i64>>> {
     let (mut places, mut forms, mut partitions) = (Vec::new(), Vec::new(), Vec::new());
     for (place, one) in sought.iter().enumerate() {
         for form in one.forms {

@@ -10,16 +10,16 @@ use memoird_postgres::{ResultRow, Value};
 
 use super::{Transaction, near, value};
 use crate::store::row::{limit, range};
-use crate::store::sql::Answer;
-use crate::store::vectors::{Filter, Glance, Model};
+use crate::store::sql::StoreResult;
+use crate::store::vectors::{Filter, FilterColumns, Model};
 
 pub(in crate::store) fn put(
     it: &Transaction<'_>,
     no: i64,
     model: Model,
-    glance: Glance,
+    glance: FilterColumns,
     values: &[f32],
-) -> Answer<()> {
+) -> StoreResult<()> {
     if !it.has_vectors() {
         return Ok(());
     }
@@ -33,7 +33,7 @@ pub(in crate::store) fn put(
     it.send(sql, row)
 }
 
-pub(in crate::store) fn remove(it: &Transaction<'_>, no: i64) -> Answer<bool> {
+pub(in crate::store) fn remove(it: &Transaction<'_>, no: i64) -> StoreResult<bool> {
     if !it.has_vectors() {
         return Ok(false);
     }
@@ -44,8 +44,8 @@ pub(in crate::store) fn carry(
     it: &Transaction<'_>,
     was: i64,
     no: i64,
-    glance: Glance,
-) -> Answer<()> {
+    glance: FilterColumns,
+) -> StoreResult<()> {
     if !it.has_vectors() {
         return Ok(());
     }
@@ -55,7 +55,7 @@ pub(in crate::store) fn carry(
     it.send(sql, row)
 }
 
-pub(in crate::store) fn model_of(it: &Transaction<'_>, no: i64) -> Answer<Option<u16>> {
+pub(in crate::store) fn model_of(it: &Transaction<'_>, no: i64) -> StoreResult<Option<u16>> {
     if !it.has_vectors() {
         return Ok(None);
     }
@@ -67,7 +67,7 @@ pub(in crate::store) fn model_of(it: &Transaction<'_>, no: i64) -> Answer<Option
 pub(in crate::store) fn vectors_of(
     it: &Transaction<'_>,
     numbers: &[i64],
-) -> Answer<HashMap<i64, (u16, Vec<f32>)>> {
+) -> StoreResult<HashMap<i64, (u16, Vec<f32>)>> {
     if !it.has_vectors() {
         return Ok(HashMap::new());
     }
@@ -91,7 +91,7 @@ pub(in crate::store) fn nearest(
     filter: &Filter,
     query: &[f32],
     count: usize,
-) -> Answer<Vec<(i64, f64)>> {
+) -> StoreResult<Vec<(i64, f64)>> {
     if !it.has_vectors() {
         return Ok(Vec::new());
     }
@@ -113,7 +113,7 @@ fn exactly(
     filter: &Filter,
     query: &[f32],
     count: usize,
-) -> Answer<Vec<(i64, f64)>> {
+) -> StoreResult<Vec<(i64, f64)>> {
     let (passes, more) = passing(filter, 6);
     let sql = format!(
         "SELECT no, distance FROM unnest($1, $2) AS asked (first, last)
@@ -140,7 +140,7 @@ pub(in crate::store) fn measure(
     model: Model,
     chosen: Vec<i64>,
     query: &[f32],
-) -> Answer<Vec<(i64, f64)>> {
+) -> StoreResult<Vec<(i64, f64)>> {
     if !it.has_vectors() || chosen.is_empty() {
         return Ok(Vec::new());
     }
@@ -176,21 +176,21 @@ pub(super) fn passing(filter: &Filter, first: usize) -> (String, Vec<Value>) {
 }
 
 /// Converts rows of numbers and distances to numbers and cosines.
-pub(super) fn measured(rows: &[ResultRow]) -> Answer<Vec<(i64, f64)>> {
+pub(super) fn measured(rows: &[ResultRow]) -> StoreResult<Vec<(i64, f64)>> {
     let one = |row: &ResultRow| {
         let distance = value(row, 1)?.as_f64().map_err(rusqlite::Error::from)?;
         Ok((whole(row, 0)?, 1.0 - distance))
     };
-    let mut found = rows.iter().map(one).collect::<Answer<Vec<_>>>()?;
+    let mut found = rows.iter().map(one).collect::<StoreResult<Vec<_>>>()?;
     found.sort_by(|(one, near), (other, far)| far.total_cmp(near).then(other.cmp(one)));
     Ok(found)
 }
 
-fn whole(row: &ResultRow, index: usize) -> Answer<i64> {
+fn whole(row: &ResultRow, index: usize) -> StoreResult<i64> {
     Ok(value(row, index)?.as_i64().map_err(rusqlite::Error::from)?)
 }
 
-fn glanced(glance: Glance) -> [Value; 3] {
+fn glanced(glance: FilterColumns) -> [Value; 3] {
     [
         Value::Whole(glance.kind.into()),
         Value::Whole(glance.observed),

@@ -9,8 +9,8 @@ use std::collections::BinaryHeap;
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
 
 use crate::store::row::{self, partition_of};
-use crate::store::sql::Answer;
-use crate::store::vectors::{Filter, Glance, Model, Wanted};
+use crate::store::sql::StoreResult;
+use crate::store::vectors::{Filter, FilterColumns, Model, Wanted};
 
 /// Low bits of a memory's `no` that select its slot in a block.
 const SLOT_BITS: u32 = 5;
@@ -22,7 +22,7 @@ const HEAD_BYTES: usize = 1 + 1 + 2 + 2 + 8 + 8;
 struct Entry<'a> {
     slot: u8,
     model: u16,
-    glance: Glance,
+    glance: FilterColumns,
     bits: &'a [u8],
 }
 
@@ -30,9 +30,9 @@ pub(in crate::store) fn put(
     connection: &Connection,
     no: i64,
     model: Model,
-    glance: Glance,
+    glance: FilterColumns,
     values: &[f32],
-) -> Answer<()> {
+) -> StoreResult<()> {
     let sql = "INSERT INTO vectors (no, model, vector) VALUES (?, ?, ?)
                ON CONFLICT DO UPDATE SET model = excluded.model, vector = excluded.vector";
     change(connection, sql, params![no, model.no, bytes(values)])?;
@@ -45,7 +45,7 @@ pub(in crate::store) fn put(
     change_block(connection, no, Some(&entry))
 }
 
-pub(in crate::store) fn remove(connection: &Connection, no: i64) -> Answer<bool> {
+pub(in crate::store) fn remove(connection: &Connection, no: i64) -> StoreResult<bool> {
     let sql = "DELETE FROM vectors WHERE no = ?";
     let was_there = change(connection, sql, params![no])? > 0;
     if was_there {
@@ -59,8 +59,8 @@ pub(in crate::store) fn carry(
     connection: &Connection,
     was: i64,
     no: i64,
-    glance: Glance,
-) -> Answer<()> {
+    glance: FilterColumns,
+) -> StoreResult<()> {
     let Some((model, bits)) = find_bits(connection, was)? else {
         return Ok(());
     };
@@ -86,7 +86,7 @@ pub(in crate::store) fn nearest(
     filter: &Filter,
     query: &[f32],
     wanted: Wanted,
-) -> Answer<Vec<(i64, f64)>> {
+) -> StoreResult<Vec<(i64, f64)>> {
     let bits = words(&signs(query));
     let mut chosen: BinaryHeap<(u32, i64)> = BinaryHeap::new();
     let sql = "SELECT no, block FROM vector_blocks WHERE no BETWEEN ? AND ?";
@@ -124,7 +124,7 @@ pub(in crate::store) fn measure(
     model: Model,
     chosen: impl Iterator<Item = i64>,
     query: &[f32],
-) -> Answer<Vec<(i64, f64)>> {
+) -> StoreResult<Vec<(i64, f64)>> {
     let sql = "SELECT vec_distance_cosine(vector, ?2) FROM vectors WHERE no = ?1 AND model = ?3";
     let mut statement = connection.prepare_cached(sql)?;
     // Bind the query once. Otherwise it would be copied for each memory.
@@ -144,14 +144,14 @@ pub(in crate::store) fn measure(
     Ok(found)
 }
 
-fn find_bits(connection: &Connection, no: i64) -> Answer<Option<(u16, Vec<u8>)>> {
+fn find_bits(connection: &Connection, no: i64) -> StoreResult<Option<(u16, Vec<u8>)>> {
     let block = block_of(connection, no)?.unwrap_or_default();
     let entry = entries(&block).find(|entry| entry.slot == slot_of(no));
     Ok(entry.map(|entry| (entry.model, entry.bits.to_vec())))
 }
 
 /// The block that contains this number.
-fn block_of(connection: &Connection, no: i64) -> Answer<Option<Vec<u8>>> {
+fn block_of(connection: &Connection, no: i64) -> StoreResult<Option<Vec<u8>>> {
     let sql = "SELECT block FROM vector_blocks WHERE no = ?";
     let mut statement = connection.prepare_cached(sql)?;
     let block = statement.query_row([no >> SLOT_BITS], |row| row.get(0));
@@ -159,7 +159,7 @@ fn block_of(connection: &Connection, no: i64) -> Answer<Option<Vec<u8>>> {
 }
 
 /// Replaces the entry of a number in its block, or removes it.
-fn change_block(connection: &Connection, no: i64, entry: Option<&Entry<'_>>) -> Answer<()> {
+fn change_block(connection: &Connection, no: i64, entry: Option<&Entry<'_>>) -> StoreResult<()> {
     debug_assert_eq!(partition_of(no), partition_of(no | (SLOTS - 1)));
     let key = no >> SLOT_BITS;
     let was = block_of(connection, no)?.unwrap_or_default();
@@ -183,7 +183,7 @@ fn change_block(connection: &Connection, no: i64, entry: Option<&Entry<'_>>) -> 
     Ok(())
 }
 
-fn change(connection: &Connection, sql: &str, parameters: &[&dyn ToSql]) -> Answer<usize> {
+fn change(connection: &Connection, sql: &str, parameters: &[&dyn ToSql]) -> StoreResult<usize> {
     Ok(connection.prepare_cached(sql)?.execute(parameters)?)
 }
 
@@ -211,7 +211,7 @@ fn entries(mut block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
         let (bits, rest) = rest.split_at_checked(usize::from(two(4)))?;
         block = rest;
         let expires = Some(eight(14)).filter(|expires| *expires != i64::MAX);
-        let glance = Glance {
+        let glance = FilterColumns {
             kind: head[1],
             observed: eight(6),
             expires,

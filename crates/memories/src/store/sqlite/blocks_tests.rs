@@ -68,7 +68,7 @@ fn open_one() -> (TempDir, Connection) {
 
 fn fill(connection: &mut Connection, clusters: &mut Clusters, count: i64) -> Model {
     let transaction = connection.transaction().unwrap();
-    let glance = Glance {
+    let glance = FilterColumns {
         kind: 0,
         observed: 1,
         expires: None,
@@ -155,7 +155,7 @@ fn a_block_holds_its_numbers_apart() {
     let model = make_model(Sql::Sqlite(&connection), "m").unwrap();
     let vector = [1.0; 8];
     let no = |local: i64| row::range(PARTITION).0 + local;
-    let glance = |kind| Glance {
+    let glance = |kind| FilterColumns {
         kind,
         observed: 5,
         expires: Some(9),

@@ -13,7 +13,7 @@ use memoird_store::sqlite_gaps;
 use rusqlite::TransactionBehavior;
 
 use super::open;
-use crate::store::jobs::{Answers, WriteJob, do_jobs};
+use crate::store::jobs::{JobResults, WriteJob, do_jobs};
 use crate::store::sql::Connection;
 use crate::store::{FilesOptions, MemoryReader};
 use crate::{MemoryError, lock};
@@ -61,7 +61,7 @@ impl TenantFile {
     }
 
     /// See [`TenantMemories::write`](crate::store::TenantMemories::write).
-    pub(in crate::store) fn write(&self, jobs: Vec<WriteJob>) -> Answers {
+    pub(in crate::store) fn write(&self, jobs: Vec<WriteJob>) -> JobResults {
         self.transact(|connection| do_jobs(connection, Some(&self.path), jobs))
     }
 

@@ -5,9 +5,9 @@
 
 use rusqlite::{Connection, params};
 
-use crate::store::index::{IndexWords, Looked, MATCHES_MAX, Sought, VERSION};
+use crate::store::index::{IndexWords, MATCHES_MAX, TermCount, TermLookup, VERSION};
 use crate::store::row::{limit, range};
-use crate::store::sql::Answer;
+use crate::store::sql::StoreResult;
 
 /// Number of segments of one size that are merged into a larger one.
 ///
@@ -15,14 +15,14 @@ use crate::store::sql::Answer;
 /// commit merges only at the maximum that FTS5 allows, because other writes wait for it.
 const MERGED: [(&str, i64); 2] = [("usermerge", 2), ("automerge", 16)];
 
-pub(in crate::store) fn add(file: &Connection, no: i64, words: &IndexWords) -> Answer<()> {
+pub(in crate::store) fn add(file: &Connection, no: i64, words: &IndexWords) -> StoreResult<()> {
     let sql = "INSERT INTO terms (rowid, forms) VALUES (?, ?)";
     file.prepare_cached(sql)?
         .execute(params![no, words.words])?;
     Ok(())
 }
 
-pub(in crate::store) fn remove(file: &Connection, no: i64, words: &IndexWords) -> Answer<()> {
+pub(in crate::store) fn remove(file: &Connection, no: i64, words: &IndexWords) -> StoreResult<()> {
     let sql = "INSERT INTO terms (terms, rowid, forms) VALUES ('delete', ?, ?)";
     file.prepare_cached(sql)?
         .execute(params![no, words.words])?;
@@ -53,7 +53,7 @@ pub(super) fn renew(file: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-pub(in crate::store) fn segments(file: &Connection) -> Answer<u64> {
+pub(in crate::store) fn segments(file: &Connection) -> StoreResult<u64> {
     let sql = "SELECT count(DISTINCT segid) FROM terms_idx";
     let count: i64 = file.query_row(sql, [], |row| row.get(0))?;
     Ok(count.unsigned_abs())
@@ -62,7 +62,7 @@ pub(in crate::store) fn segments(file: &Connection) -> Answer<u64> {
 /// Merges segments, and writes at most about `pages` pages of 512 bytes.
 ///
 /// Returns `false` if there is nothing left to merge.
-pub(in crate::store) fn merge_step(file: &Connection, pages: usize) -> Answer<bool> {
+pub(in crate::store) fn merge_step(file: &Connection, pages: usize) -> StoreResult<bool> {
     let before = file.total_changes();
     let merge = "INSERT INTO terms (terms, rank) VALUES ('merge', ?)";
     file.execute(merge, [limit(pages)])?;
@@ -72,9 +72,9 @@ pub(in crate::store) fn merge_step(file: &Connection, pages: usize) -> Answer<bo
 
 pub(in crate::store) fn look_up(
     file: &Connection,
-    sought: &[Sought<'_>],
+    sought: &[TermLookup<'_>],
     mut note: impl FnMut(usize, &[i64]),
-) -> Answer<Vec<Looked>> {
+) -> StoreResult<Vec<TermCount>> {
     let sql = "SELECT rowid FROM terms WHERE terms MATCH ? AND rowid BETWEEN ? AND ?
                ORDER BY rowid DESC LIMIT ?";
     let mut statement = file.prepare_cached(sql)?;
@@ -89,7 +89,7 @@ pub(in crate::store) fn look_up(
         while let Some(row) = rows.next()? {
             numbers.push(row.get(0)?);
         }
-        looked.push(Looked {
+        looked.push(TermCount {
             found: numbers.len(),
             last: numbers.last().copied().unwrap_or_default(),
         });
