@@ -274,7 +274,7 @@ fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, nonce: Nonce) 
     match how {
         How::Superseded { by } if parts.is_empty() => *content = words::superseded(by, nonce),
         How::Superseded { by } => {
-            *parts = vec![PartKind::Text(words::superseded(by, nonce)).into()]
+            *parts = vec![PartKind::Text(words::superseded(by, nonce)).into()];
         }
         How::Trimmed { bytes } => {
             let bytes = *bytes as usize;
