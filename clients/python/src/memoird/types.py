@@ -408,8 +408,8 @@ class Turn:
     """
     client_json: Json = ""
     """Arbitrary JSON that the client stores with the turn, such as its framework's form of the
-    message. At most `limits.client_json_bytes` (256 KiB) and 128 levels. Returned byte for
-    byte, counts in the turn's size, never sent to a provider.
+    message. At most `limits.client_json_bytes` (256 KiB) without base64 media, and 128 levels.
+    Returned byte for byte, counts in the turn's size, never sent to a provider.
     """
 
     @property
