@@ -49,7 +49,7 @@ pub(crate) struct Lane {
     in_doubt: Arc<InDoubtCommitCounters>,
 }
 
-/// Counters behind [`InDoubtCommits`].
+/// Counters that [`InDoubtCommits`] reports.
 #[derive(Debug, Default)]
 pub(crate) struct InDoubtCommitCounters {
     written: AtomicU64,

@@ -1,6 +1,6 @@
 //! Calls, failures and durations by method.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use crate::rpc::{Call, RPCS};
 #[derive(Clone, Debug)]
 pub(crate) struct CallMetrics {
     /// By path.
-    methods: Arc<HashMap<&'static str, Arc<Method>>>,
+    methods: Arc<BTreeMap<&'static str, Arc<Method>>>,
     /// All other paths.
     other: Arc<Method>,
     seconds: SecondsByMethod,

@@ -1,4 +1,4 @@
-//! Location of the journal: a file in the data directory, or a database.
+//! Opens the journal at its location: a file in the data directory, or a database.
 
 use std::sync::Arc;
 

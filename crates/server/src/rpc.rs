@@ -97,7 +97,7 @@ pub(crate) static RPCS: [Rpc; 52] = [
     admin("/memoird.v1.AdminService/Backup", Unlimited).streams(),
 ];
 
-/// What a path calls.
+/// The kind of call that a path denotes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     Rpc(&'static Rpc),

@@ -1,6 +1,7 @@
 //! Converts between protocol types and those of the inner crates, which do not know the protocol.
 //!
-//! `from` parses requests, and `to` builds replies. Only `status` converts errors to status codes.
+//! `from` parses requests, and `to` builds replies. `status` converts errors of the inner crates to
+//! status codes.
 
 pub(crate) mod compaction;
 pub(crate) mod context;

@@ -13,8 +13,7 @@ use serde_json::{Map, Value};
 use crate::embedded_media;
 use crate::quote::unmarked;
 use crate::time::Timestamp;
-use crate::turn::LABEL;
-use crate::turn::{Part, PartKind, Role, Turn};
+use crate::turn::{LABEL, Part, PartKind, Role, Turn};
 
 pub use json::compact;
 pub use sentences::sentences;

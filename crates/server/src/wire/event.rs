@@ -44,7 +44,7 @@ impl Epoch {
     }
 }
 
-/// Who watches events.
+/// How a watcher receives events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventView {
     pub(crate) epoch: Epoch,
@@ -181,7 +181,7 @@ pub(super) fn event_kind(
             gave_up,
         } => {
             let mut detail = json!({ "reason": reason, "gave_up": gave_up });
-            // Only admins see what a provider answered.
+            // Only admins receive text of a provider.
             if role == Role::Admin {
                 detail["error"] = json!(problem);
             }
@@ -203,7 +203,7 @@ pub(super) fn event_kind(
                 "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
                 "gave_up": gave_up,
             });
-            // Only admins see what a program printed or a service answered.
+            // Only admins receive text of a program or a service.
             if role == Role::Admin {
                 detail["error"] = json!(problem);
             }

@@ -408,7 +408,7 @@ fn note(part: &Part, nonce: Nonce) -> Vec<Part> {
     [vec![PartKind::Text(text).into()], media].concat()
 }
 
-/// Returns what a model can read of an output: JSON without ids and encrypted content, and images.
+/// Returns an output as JSON without ids and encrypted content, and its images.
 ///
 /// The values alone if the JSON is too long.
 fn readable(mut fields: Map<String, Value>) -> (String, Vec<Part>) {
@@ -427,7 +427,7 @@ fn readable(mut fields: Map<String, Value>) -> (String, Vec<Part>) {
     (quote::unmarked(&text).into_owned(), images)
 }
 
-/// Removes images, encrypted fields, types, and what is empty without them.
+/// Removes images, encrypted fields and types, then empty values.
 fn take_unreadable(value: &mut Value, images: &mut Vec<Part>) {
     let is_nothing = |value: &Value| match value {
         Value::Null => true,
