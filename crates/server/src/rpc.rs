@@ -19,15 +19,15 @@ pub(crate) enum Role {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestSize {
-    /// Names something.
+    /// Ids and options.
     Small,
-    /// Has a text, such as a memory.
+    /// A text, such as a memory.
     Text,
-    /// Patches the state of a session.
+    /// A patch of a session's state.
     Patch,
     /// Limited by `server.max_request_bytes`.
     Large,
-    /// Contains the hashes of all blocks of the client's files.
+    /// Hashes of all blocks of the client's files.
     Unlimited,
 }
 
