@@ -10,7 +10,7 @@ fmt:
 # What .ci/run refuses
 lint:
     cargo fmt --check
-    cargo clippy --workspace --all-targets --features {{features}} -- -D warnings
+    cargo clippy --workspace --all-targets --features {{features}},memoird/local-embedder -- -D warnings
 
 # All tests; those of PostgreSQL are skipped where no server is installed (Debian: postgresql)
 test:

@@ -76,7 +76,7 @@ impl LocalEmbedder {
     ///
     /// If the caller is dropped, the lock is held until the work is done, because the CPU is busy
     /// until then.
-    async fn aside<T: Send + 'static>(
+    async fn run_exclusively<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Model) -> Result<T, ModelFault> + Send + 'static,
     ) -> Result<T, ModelFault> {
