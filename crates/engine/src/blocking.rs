@@ -12,14 +12,11 @@ mod fair_threads;
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
-use memoird_store::{READERS_MAX, Store, StoreError};
-use tokio::sync::Notify;
-use tracing::debug;
+use memoird_store::READERS_MAX;
 
 use crate::error::EngineError;
 use fair_threads::FairThreads;
@@ -65,7 +62,7 @@ impl Blocking {
         matches!(self, Self::Inline | Self::InlineWithReadDelay(_))
     }
 
-    fn read_delay(self) -> Option<fn() -> Duration> {
+    pub(crate) fn read_delay(self) -> Option<fn() -> Duration> {
         match self {
             Self::InlineWithReadDelay(delay) => Some(delay),
             Self::Threads | Self::Pool | Self::Inline => None,
@@ -149,122 +146,11 @@ impl Executor {
     /// Starts a blocking call of the daemon itself without waiting for it.
     ///
     /// The call is dropped if too many calls are queued.
-    fn start(&self, action: impl FnOnce() + Send + 'static) {
+    pub(crate) fn start(&self, action: impl FnOnce() + Send + 'static) {
         match &self.0 {
             ExecutorBackend::FairThreads(threads) => threads.start(action),
             ExecutorBackend::Runtime(blocking) if blocking.is_inline() => action(),
             ExecutorBackend::Runtime(_) => drop(tokio::task::spawn_blocking(action)),
         }
-    }
-}
-
-/// State of the log checkpoint.
-#[derive(Debug, Default)]
-struct CheckpointState {
-    is_running: AtomicBool,
-    finished: Notify,
-}
-
-struct CheckpointGuard(Arc<CheckpointState>);
-
-impl Drop for CheckpointGuard {
-    fn drop(&mut self) {
-        self.0.is_running.store(false, Ordering::Release);
-        self.0.finished.notify_one();
-    }
-}
-
-#[derive(Clone)]
-pub(crate) struct StoreAccess {
-    store: Arc<dyn Store>,
-    /// With [`Blocking::Threads`], commits run inline on the committer's dedicated thread
-    /// ([`Supervisor::run_on_thread`](crate::worker::Supervisor::run_on_thread)), so reads cannot
-    /// delay them.
-    commits: Blocking,
-    readers: Executor,
-    checkpoint: Arc<CheckpointState>,
-    read_delay: Option<fn() -> Duration>,
-}
-
-impl StoreAccess {
-    pub(crate) fn new(store: Arc<dyn Store>, blocking: Blocking) -> Self {
-        Self::with_readers(Executor::readers(blocking), store, blocking)
-    }
-
-    /// Like [`Self::new`], but shares the pool of readers.
-    pub(crate) fn with_readers(
-        readers: Executor,
-        store: Arc<dyn Store>,
-        blocking: Blocking,
-    ) -> Self {
-        Self {
-            store,
-            commits: match blocking {
-                Blocking::Threads => Blocking::Inline,
-                other => other,
-            },
-            readers,
-            checkpoint: Arc::default(),
-            read_delay: blocking.read_delay(),
-        }
-    }
-
-    /// Whether the store can prewrite turns ([`Store::commit_and_prewrite`]).
-    pub(crate) fn can_prewrite(&self) -> bool {
-        self.store.can_prewrite()
-    }
-
-    /// Reads the store on the reader pool, for a tenant or, if `None`, for the daemon itself.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        tenant: Option<&TenantId>,
-        action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        let store = Arc::clone(&self.store);
-        let outcome = self.readers.run(tenant, move || action(&*store)).await?;
-        let delay = self.read_delay.map(|delay| delay());
-        if let Some(delay) = delay.filter(|delay| !delay.is_zero()) {
-            tokio::time::sleep(delay).await;
-        }
-        outcome.map_err(|error| EngineError::from(&error))
-    }
-
-    /// Starts a checkpoint of the store's log ([`Store::checkpoint_log`]).
-    ///
-    /// Returns false if one is already running.
-    pub(crate) fn checkpoint_log(&self) -> bool {
-        if self.checkpoint.is_running.swap(true, Ordering::AcqRel) {
-            return false;
-        }
-        let guard = CheckpointGuard(Arc::clone(&self.checkpoint));
-        let store = Arc::clone(&self.store);
-        self.readers.start(move || {
-            if let Err(error) = store.checkpoint_log() {
-                debug!(%error, "the log could not be checkpointed");
-            }
-            drop(guard);
-        });
-        true
-    }
-
-    pub(crate) fn is_checkpointing(&self) -> bool {
-        self.checkpoint.is_running.load(Ordering::Acquire)
-    }
-
-    /// Waits until no checkpoint is running. Only for the committer: a single waiter is notified.
-    pub(crate) async fn wait_checkpointed(&self) {
-        while self.is_checkpointing() {
-            self.checkpoint.finished.notified().await;
-        }
-    }
-
-    /// Writes to the store. Only for the committer.
-    pub(crate) async fn commit<T: Send + 'static>(
-        &self,
-        action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        let store = Arc::clone(&self.store);
-        let outcome = self.commits.run(move || action(&*store)).await?;
-        outcome.map_err(|error| EngineError::from(&error))
     }
 }

@@ -24,6 +24,7 @@ use crate::models::ModelRegistry;
 use crate::sessions::{
     SessionListPosition, SessionPage, SessionQuery, SessionRef, SessionView, Sessions,
 };
+use crate::store_handle::StoreHandle;
 use crate::tenants::Tenant;
 
 use context::TokenCounting;
@@ -46,6 +47,8 @@ pub struct Commands {
 #[derive(Debug)]
 struct CommandsInner {
     sessions: Sessions,
+    /// Store of the journal, if there is one.
+    store: Option<StoreHandle>,
     compaction_queue: Arc<CompactionQueue>,
     models: Arc<ModelRegistry>,
     window_settings: ArcSwap<WindowSettings>,
@@ -59,6 +62,7 @@ struct CommandsInner {
 impl Commands {
     pub(crate) fn new(
         sessions: Sessions,
+        store: Option<StoreHandle>,
         compaction_queue: Arc<CompactionQueue>,
         models: Arc<ModelRegistry>,
         window_settings: WindowSettings,
@@ -66,6 +70,7 @@ impl Commands {
     ) -> Self {
         let shared = CommandsInner {
             sessions,
+            store,
             compaction_queue,
             models,
             window_settings: ArcSwap::from_pointee(window_settings),

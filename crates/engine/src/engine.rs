@@ -12,7 +12,7 @@ use memoird_store::{EventSubscription, Store};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::blocking::{Blocking, Executor, StoreAccess};
+use crate::blocking::{Blocking, Executor};
 use crate::cluster::Cluster;
 use crate::commands::Commands;
 use crate::compaction::{Compaction, CompactionParts, CompactionQueue, CompactionWorker};
@@ -27,6 +27,7 @@ use crate::machine::Machine;
 use crate::models::ModelRegistry;
 use crate::sessions::{SessionParts, Sessions};
 use crate::stats::{Stats, StatsSnapshot};
+use crate::store_handle::{CommitHandle, StoreHandle};
 use crate::tenants::Tenants;
 use crate::transcripts::Transcripts;
 use crate::watch::Events;
@@ -54,6 +55,7 @@ pub struct Engine {
     stats: Arc<Stats>,
     supervisor: Arc<Supervisor>,
     cluster: Option<Cluster>,
+    store: StoreHandle,
 }
 
 impl Engine {
@@ -84,11 +86,12 @@ impl Engine {
         if engine.cluster.is_some() {
             supervisor.run(ClusterWorker {
                 outbox: engine.hooks.outbox(),
+                store: engine.store.clone(),
                 erasures: engine.erasures.clone(),
                 machine: Arc::clone(&engine.machine),
             });
             supervisor.run(EventExchanger {
-                outbox: engine.hooks.outbox(),
+                store: engine.store.clone(),
                 events: engine.events.clone(),
                 machine: Arc::clone(&engine.machine),
                 watched: EventSubscription::default(),
@@ -105,26 +108,33 @@ impl Engine {
         blocking: Blocking,
     ) -> Self {
         let is_kept = config.journal.durability != Durability::Off;
-        let outbox_store = journal.filter(|_| is_kept);
         let readers = Executor::readers(blocking);
-        let access =
-            outbox_store.map(|store| StoreAccess::with_readers(readers.clone(), store, blocking));
+        let journal_store = journal
+            .filter(|_| is_kept)
+            .map(|store| StoreHandle::new(store, readers.clone(), blocking));
         let tenants = Arc::new(Tenants::new(config.tenants()));
+        let store = journal_store
+            .clone()
+            .unwrap_or_else(|| StoreHandle::in_memory(tenants.memory()));
         tenants.memory().set_limit(config.memory_bytes);
         tenants.journal().set_limit(config.journal_bytes);
         let stats = Arc::<Stats>::default();
         let models = Arc::new(ModelRegistry::new(&config.context));
         let event_signal = Arc::<EventSignal>::default();
         let outbox = Arc::new(Outbox::new(
-            access.clone(),
+            store.clone(),
             config.hooks.clone(),
             tenants.memory(),
         ));
+        let commits = journal_store
+            .as_ref()
+            .map(|store| CommitHandle::new(store, blocking));
         let sessions = Sessions::new(
             SessionParts {
                 tenants: Arc::clone(&tenants),
                 machine: Arc::clone(&machine),
-                journal: Journal::new(&config.journal, access),
+                journal: Journal::new(&config.journal, commits),
+                store: journal_store.clone(),
                 end_listener: Arc::clone(&outbox) as _,
                 event_signal: Arc::clone(&event_signal),
                 idempotency_ms: config.limits.idempotency_ms,
@@ -144,9 +154,15 @@ impl Engine {
             },
             config.compaction.clone(),
         );
-        let erasures = Erasures::new(sessions.clone(), Arc::clone(&outbox), Arc::clone(&machine));
+        let erasures = Erasures::new(
+            sessions.clone(),
+            Arc::clone(&outbox),
+            store.clone(),
+            Arc::clone(&machine),
+        );
         let hooks = Hooks::new(
             outbox,
+            store.clone(),
             sessions.clone(),
             Arc::clone(&machine),
             Arc::clone(&stats),
@@ -154,6 +170,7 @@ impl Engine {
         );
         let commands = Commands::new(
             sessions.clone(),
+            journal_store.clone(),
             compaction_queue,
             Arc::clone(&models),
             config.context.settings,
@@ -167,7 +184,7 @@ impl Engine {
                 config.cluster.as_ref(),
             ),
             tenants,
-            transcripts: Transcripts::new(sessions.clone()),
+            transcripts: Transcripts::new(sessions.clone(), journal_store),
             sessions,
             commands,
             compaction,
@@ -180,6 +197,7 @@ impl Engine {
             stats,
             supervisor: Arc::default(),
             cluster: config.cluster.clone(),
+            store,
         }
     }
 

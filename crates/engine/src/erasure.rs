@@ -36,6 +36,7 @@ use crate::events::EventKind;
 use crate::hooks::Outbox;
 use crate::machine::Machine;
 use crate::sessions::{SessionRef, Sessions};
+use crate::store_handle::StoreHandle;
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
 
@@ -76,6 +77,7 @@ pub struct Erasures {
 struct ErasuresInner {
     sessions: Sessions,
     outbox: Arc<Outbox>,
+    store: StoreHandle,
     machine: Arc<dyn Machine>,
     last_id: Mutex<Option<ErasureId>>,
     jobs_changed: Notify,
@@ -103,10 +105,16 @@ impl WaitReason {
 }
 
 impl Erasures {
-    pub(crate) fn new(sessions: Sessions, outbox: Arc<Outbox>, machine: Arc<dyn Machine>) -> Self {
+    pub(crate) fn new(
+        sessions: Sessions,
+        outbox: Arc<Outbox>,
+        store: StoreHandle,
+        machine: Arc<dyn Machine>,
+    ) -> Self {
         let shared = ErasuresInner {
             sessions,
             outbox,
+            store,
             machine,
             last_id: Mutex::default(),
             jobs_changed: Notify::new(),
@@ -161,7 +169,7 @@ impl Erasures {
             Ok(has_room)
         };
         let mut done = shared.done.subscribe();
-        if !shared.outbox.with_store(begin).await? {
+        if !shared.store.run(None, begin).await? {
             return Err(EngineError::ErasuresTooMany);
         }
         shared.jobs_changed.notify_one();
@@ -183,8 +191,8 @@ impl Erasures {
     pub async fn get(&self, tenant: &TenantId, id: ErasureId) -> Result<Erasure, EngineError> {
         let found = self
             .shared
-            .outbox
-            .with_store(move |store| store.erasure(id))
+            .store
+            .run(None, move |store| store.erasure(id))
             .await?
             .filter(|erasure| erasure.tenant == *tenant);
         found.ok_or(EngineError::ErasureNotFound { id })
@@ -285,8 +293,8 @@ impl Worker for ErasureWorker {
     async fn step(&mut self) -> Result<(), WorkError> {
         let shared = Arc::clone(&self.erasures.shared);
         let open = shared
-            .outbox
-            .with_store(|store| store.open_erasures(OPEN_JOBS_MAX))
+            .store
+            .run(None, |store| store.open_erasures(OPEN_JOBS_MAX))
             .await
             .map_err(|error| WorkError(error.to_string()))?;
         let is_open = |id: &ErasureId| open.iter().any(|erasure| erasure.id == *id);
@@ -446,7 +454,7 @@ impl ErasuresInner {
 
     async fn save(&self, erasure: Erasure) -> Result<(), EngineError> {
         let save = move |store: &dyn Store| store.save_erasure(&erasure);
-        self.outbox.with_store(save).await
+        self.store.run(None, save).await
     }
 
     /// Waits until everything submitted so far for the target is in the journal.
@@ -466,8 +474,8 @@ impl ErasuresInner {
 
     async fn scope(&self, erasure: &Erasure) -> Result<ErasureScope, EngineError> {
         let id = erasure.id;
-        self.outbox
-            .with_store(move |store| store.erasure_scope(id))
+        self.store
+            .run(None, move |store| store.erasure_scope(id))
             .await
     }
 
@@ -475,7 +483,7 @@ impl ErasuresInner {
     async fn collect(&self, erasure: Erasure) -> Result<JobStep, EngineError> {
         let id = erasure.id;
         let collect = move |store: &dyn Store| store.collect_erased(id, ROWS_MAX);
-        if self.outbox.with_store(collect).await? {
+        if self.store.run(None, collect).await? {
             self.enter(erasure, ErasureStage::End).await
         } else {
             Ok(JobStep::Continue)
@@ -532,7 +540,7 @@ impl ErasuresInner {
     async fn remove_rows(&self, erasure: Erasure) -> Result<JobStep, EngineError> {
         let id = erasure.id;
         let erase = move |store: &dyn Store| store.erase_rows(id, ROWS_MAX);
-        match self.outbox.with_store(erase).await? {
+        match self.store.run(None, erase).await? {
             ErasedRows::More => return Ok(JobStep::Continue),
             // The end was not written, and the session was restored.
             ErasedRows::Live => return self.enter(erasure, ErasureStage::End).await,
@@ -560,7 +568,7 @@ impl ErasuresInner {
     /// Reads the job again, with the counts added by the store.
     async fn read(&self, erasure: Erasure) -> Result<Erasure, EngineError> {
         let id = erasure.id;
-        let read = self.outbox.with_store(move |store| store.erasure(id));
+        let read = self.store.run(None, move |store| store.erasure(id));
         Ok(read.await?.unwrap_or(erasure))
     }
 
@@ -646,7 +654,7 @@ impl ErasuresInner {
     /// Deletes a batch of a job's names. Returns whether none are left.
     async fn forget_names(&self, id: ErasureId) -> Result<bool, EngineError> {
         let forget = move |store: &dyn Store| store.forget_erasure_names(id, ROWS_MAX);
-        self.outbox.with_store(forget).await
+        self.store.run(None, forget).await
     }
 
     /// Deletes the jobs' names and cleans the database file of deleted data.
@@ -666,7 +674,7 @@ impl ErasuresInner {
             return Ok(JobStep::Wait(WAITS_FOR_COPY));
         }
         let clean = |store: &dyn Store| store.clean_pages(PAGES_MAX);
-        let unclean = self.outbox.with_store(clean).await?;
+        let unclean = self.store.run(None, clean).await?;
         if unclean.pages {
             return Ok(JobStep::Continue);
         }

@@ -22,6 +22,7 @@ use crate::error::EngineError;
 use crate::machine::Machine;
 use crate::sessions::Sessions;
 use crate::stats::Stats;
+use crate::store_handle::StoreHandle;
 use crate::worker::{LeaderOnly, Supervisor};
 
 use dispatcher::Dispatcher;
@@ -48,6 +49,7 @@ pub struct Hooks {
 #[derive(Debug)]
 struct HooksInner {
     outbox: Arc<Outbox>,
+    store: StoreHandle,
     sessions: Sessions,
     machine: Arc<dyn Machine>,
     stats: Arc<Stats>,
@@ -59,6 +61,7 @@ struct HooksInner {
 impl Hooks {
     pub(crate) fn new(
         outbox: Arc<Outbox>,
+        store: StoreHandle,
         sessions: Sessions,
         machine: Arc<dyn Machine>,
         stats: Arc<Stats>,
@@ -66,6 +69,7 @@ impl Hooks {
     ) -> Self {
         let shared = HooksInner {
             outbox,
+            store,
             sessions,
             machine,
             stats,
@@ -108,7 +112,7 @@ impl Hooks {
         // An error means that commits fail. Then the written deliveries are all there are.
         let _ = self.shared.sessions.wait_all_processed().await;
         let list = move |store: &dyn Store| store.deliveries(&filter, after.as_ref(), count);
-        let deliveries = self.shared.outbox.with_store(list).await?;
+        let deliveries = self.shared.store.run(None, list).await?;
         Ok(deliveries
             .into_iter()
             .map(|delivery| self.view(delivery))
@@ -130,7 +134,7 @@ impl Hooks {
             store.record_outcomes(&[outcome])?;
             store.delivery(&wanted)
         };
-        let found = self.shared.outbox.with_store(retry).await?;
+        let found = self.shared.store.run(None, retry).await?;
         self.shared.outbox.notify();
         let delivery = found.ok_or(EngineError::DeliveryNotFound { id })?;
         Ok(self.view(delivery))
@@ -139,7 +143,7 @@ impl Hooks {
     pub async fn drop_delivery(&self, id: DeliveryId) -> Result<(), EngineError> {
         let wanted = id.clone();
         let drop = move |store: &dyn Store| store.drop_delivery(&wanted);
-        if self.shared.outbox.with_store(drop).await? {
+        if self.shared.store.run(None, drop).await? {
             Ok(())
         } else {
             Err(EngineError::DeliveryNotFound { id })
@@ -150,8 +154,8 @@ impl Hooks {
     pub async fn count_deliveries(&self) -> Result<Arc<[DeliveryCount]>, EngineError> {
         let counted = self
             .shared
-            .outbox
-            .with_store(<dyn Store>::open_deliveries)
+            .store
+            .run(None, <dyn Store>::open_deliveries)
             .await?;
         let counts: Arc<[DeliveryCount]> = counted.into();
         *self.last_counts() = Arc::clone(&counts);

@@ -28,14 +28,13 @@ use std::time::Duration;
 use memoird_core::change::ChangeSet;
 use memoird_core::config::{AsText, Problems, Size, Span};
 use memoird_core::ids::TenantId;
-use memoird_store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 pub(crate) use committer::{CommitHandler, Committer};
 
-use crate::blocking::StoreAccess;
 use crate::error::EngineError;
+use crate::store_handle::CommitHandle;
 use crate::tenants::{JOURNAL_SHARE, Tenant, ms};
 use parts::{OvertakenSessions, Parts};
 
@@ -100,7 +99,7 @@ pub(crate) struct Journal<C> {
 }
 
 struct Backend<C> {
-    access: StoreAccess,
+    store: CommitHandle,
     permits: Arc<Semaphore>,
     permits_max: u32,
     queue: Mutex<Queue<C>>,
@@ -245,14 +244,14 @@ impl<C> std::fmt::Debug for Backend<C> {
 
 impl<C> Journal<C> {
     /// Creates the queue of a store. Without one, changes stay in memory.
-    pub(crate) fn new(config: &JournalConfig, access: Option<StoreAccess>) -> Self {
+    pub(crate) fn new(config: &JournalConfig, store: Option<CommitHandle>) -> Self {
         let permits_max = (config.queue_bytes / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
-        let can_prewrite = access.as_ref().is_some_and(StoreAccess::can_prewrite);
+        let can_prewrite = store.as_ref().is_some_and(CommitHandle::can_prewrite);
         let parts = can_prewrite.then_some(Parts {
             bytes: config.part_bytes.max(1),
         });
-        let backend = access.map(|access| Backend {
-            access,
+        let backend = store.map(|store| Backend {
+            store,
             permits: Arc::new(Semaphore::new(permits_max)),
             permits_max: u32::try_from(permits_max).unwrap_or(u32::MAX),
             queue: Mutex::new(Queue {
@@ -552,18 +551,6 @@ impl<C> Journal<C> {
         };
         let last = backend.queue().last_ticket;
         self.wait_processed(last).await
-    }
-
-    /// Reads the store on the reader pool, for a tenant or, if `None`, for the daemon itself.
-    ///
-    /// Fails with [`EngineError::JournalOff`] without a store.
-    pub(crate) async fn with_store<T: Send + 'static>(
-        &self,
-        tenant: Option<&TenantId>,
-        action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        let backend = self.backend.as_ref().ok_or(EngineError::JournalOff)?;
-        backend.access.run(tenant, action).await
     }
 }
 

@@ -29,6 +29,7 @@ mod model_fault;
 mod models;
 mod sessions;
 mod stats;
+mod store_handle;
 mod tenants;
 mod token_counter;
 mod transcript_search;

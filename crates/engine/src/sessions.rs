@@ -47,6 +47,7 @@ use crate::ids::Ids;
 use crate::journal::{Committer, Journal, JournalConfig, Permit, Submitted};
 use crate::machine::{self, Machine};
 use crate::stats::Stats;
+use crate::store_handle::StoreHandle;
 use crate::tenants::{Tenant, Tenants};
 use crate::worker::Supervisor;
 
@@ -86,6 +87,8 @@ struct SessionsInner {
     machine: Arc<dyn Machine>,
     ids: Ids,
     journal: Arc<Journal<SubmittedChange>>,
+    /// Store of the journal, if there is one.
+    store: Option<StoreHandle>,
     /// Set if other daemons share the journal.
     cluster: Option<cluster::ClusterState>,
     table: Table,
@@ -107,6 +110,8 @@ pub(crate) struct SessionParts {
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) journal: Journal<SubmittedChange>,
+    /// Store of the journal, if there is one.
+    pub(crate) store: Option<StoreHandle>,
     pub(crate) end_listener: Arc<dyn EndListener>,
     pub(crate) event_signal: Arc<EventSignal>,
     /// How long idempotency keys are valid, in milliseconds.
@@ -162,6 +167,13 @@ impl SessionRef {
     }
 }
 
+impl SessionsInner {
+    /// Store of the journal. Fails with [`EngineError::JournalOff`] without one.
+    fn store(&self) -> Result<&StoreHandle, EngineError> {
+        self.store.as_ref().ok_or(EngineError::JournalOff)
+    }
+}
+
 impl Sessions {
     pub(crate) fn new(parts: SessionParts, max_sessions: usize) -> Self {
         let nonce_secret = parts
@@ -174,6 +186,7 @@ impl Sessions {
             ids: Ids::default(),
             cluster: parts.cluster.map(cluster::ClusterState::new),
             journal: Arc::new(parts.journal),
+            store: parts.store,
             table: Table::default(),
             single_flight: SingleFlight::default(),
             census: Arc::new(Census::new(max_sessions)),

@@ -1,10 +1,11 @@
 //! Port for an index that follows the journal: turns of all tenants in journal order.
 
 use memoird_core::ids::Generation;
-use memoird_store::{GenerationOwner, TurnChange, WrittenTurn, WrittenTurns};
+use memoird_store::{GenerationOwner, Store, StoreError, TurnChange, WrittenTurn, WrittenTurns};
 
 use crate::error::EngineError;
 use crate::sessions::Sessions;
+use crate::store_handle::StoreHandle;
 use crate::tenants::Tenant;
 
 /// Read access to the journal for a follower. Cheap to clone.
@@ -14,16 +15,25 @@ use crate::tenants::Tenant;
 #[derive(Clone, Debug)]
 pub struct Transcripts {
     sessions: Sessions,
+    store: Option<StoreHandle>,
 }
 
 impl Transcripts {
-    pub(crate) fn new(sessions: Sessions) -> Self {
-        Self { sessions }
+    pub(crate) fn new(sessions: Sessions, store: Option<StoreHandle>) -> Self {
+        Self { sessions, store }
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let store = self.store.as_ref().ok_or(EngineError::JournalOff)?;
+        store.run(None, read).await
     }
 
     /// Whether there is a journal to follow.
     pub fn have_journal(&self) -> bool {
-        self.sessions.have_journal()
+        self.store.is_some()
     }
 
     /// Waits until every change of a tenant submitted so far is written or rejected.
@@ -52,18 +62,13 @@ impl Transcripts {
         turns_max: usize,
         bytes_max: usize,
     ) -> Result<WrittenTurns, EngineError> {
-        let read = self
-            .sessions
-            .read_store(move |store| store.written_after(number, turns_max, bytes_max));
-        read.await
+        self.read(move |store| store.written_after(number, turns_max, bytes_max))
+            .await
     }
 
     /// Reads the turns with these numbers, in this order. Pruned turns are skipped.
     pub async fn written_at(&self, numbers: Vec<u64>) -> Result<Vec<WrittenTurn>, EngineError> {
-        let read = self
-            .sessions
-            .read_store(move |store| store.written_at(&numbers));
-        read.await
+        self.read(move |store| store.written_at(&numbers)).await
     }
 
     /// Reads up to `max` turns whose content was replaced after this change, in order of change.
@@ -72,10 +77,8 @@ impl Transcripts {
         change: u64,
         max: usize,
     ) -> Result<Vec<TurnChange>, EngineError> {
-        let read = self
-            .sessions
-            .read_store(move |store| store.changed_after(change, max));
-        read.await
+        self.read(move |store| store.changed_after(change, max))
+            .await
     }
 
     /// Reads the owners of these generations, in this order. Pruned generations are skipped.
@@ -83,9 +86,6 @@ impl Transcripts {
         &self,
         generations: Vec<Generation>,
     ) -> Result<Vec<GenerationOwner>, EngineError> {
-        let read = self
-            .sessions
-            .read_store(move |store| store.owners(&generations));
-        read.await
+        self.read(move |store| store.owners(&generations)).await
     }
 }

@@ -206,7 +206,7 @@ impl Commands {
             session: source.key.session.clone(),
             generation: command.generation,
         };
-        if !sessions.have_journal() {
+        let Some(store) = &self.shared.store else {
             let (head, state, turns) = live.ok_or_else(not_found)?;
             let room = self.room(tenant, bytes_of(&turns)).await?;
             // Without a journal, nothing can be unloaded for it.
@@ -216,7 +216,7 @@ impl Commands {
                 copied.add(&content);
             }
             return Ok((copied, room));
-        }
+        };
         let generation = live
             .as_ref()
             .map(|(head, ..)| head.generation)
@@ -239,7 +239,10 @@ impl Commands {
             let read = move |store: &dyn Store| {
                 CopiedContent::read(store, &key, generation, range, decided)
             };
-            let copied = sessions.read_store(read).await?.ok_or_else(not_found)?;
+            let copied = store
+                .run(Some(&tenant.id), read)
+                .await?
+                .ok_or_else(not_found)?;
             if !copied.is_cut {
                 room.shrink(bytes_of(&copied.contents));
                 return Ok((copied, room));

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_store::Store;
-
 use crate::erasure::Erasures;
 use crate::hooks::Outbox;
 use crate::machine::Machine;
+use crate::store_handle::StoreHandle;
 use crate::worker::{WorkError, Worker};
 
 /// Polling interval for work that other daemons created.
@@ -16,6 +15,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Synchronizes the steady clock, and wakes the workers that handle work of other daemons.
 pub(crate) struct ClusterWorker {
     pub(crate) outbox: Arc<Outbox>,
+    pub(crate) store: StoreHandle,
     pub(crate) erasures: Erasures,
     pub(crate) machine: Arc<dyn Machine>,
 }
@@ -34,8 +34,8 @@ impl Worker for ClusterWorker {
         self.erasures.check_for_jobs();
         let own = self.machine.now().steady;
         let synced = self
-            .outbox
-            .with_store(move |store: &dyn Store| store.sync_clock(own))
+            .store
+            .run(None, move |store| store.sync_clock(own))
             .await
             .map_err(|error| WorkError(error.to_string()))?;
         self.machine.advance_to(synced);

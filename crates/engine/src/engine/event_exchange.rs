@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::time::{Steady, Timestamp};
-use memoird_store::{EventExchange, EventSubscription, PostedEvent, Store};
+use memoird_store::{EventExchange, EventSubscription, PostedEvent};
 use tracing::warn;
 
 use crate::events::EventMessage;
-use crate::hooks::Outbox;
 use crate::machine::Machine;
+use crate::store_handle::StoreHandle;
 use crate::tenants::Tenant;
 use crate::watch::Events;
 use crate::worker::{WorkError, Worker};
@@ -24,7 +24,7 @@ const RECENT_MS: i64 = 10_000;
 
 /// Worker that publishes watches and events to other daemons, and receives theirs.
 pub(crate) struct EventExchanger {
-    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) store: StoreHandle,
     pub(crate) events: Events,
     pub(crate) machine: Arc<dyn Machine>,
     /// What other daemons watch.
@@ -57,8 +57,8 @@ impl Worker for EventExchanger {
         let watched = self.events.signal().watched();
         let exchange = EventExchange { watched, posted };
         let exchanging = self
-            .outbox
-            .with_store(move |store: &dyn Store| store.exchange_events(exchange));
+            .store
+            .run(None, move |store| store.exchange_events(exchange));
         let reply = exchanging
             .await
             .map_err(|error| WorkError(error.to_string()))?;

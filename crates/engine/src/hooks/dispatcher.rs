@@ -18,7 +18,7 @@ use std::time::Duration;
 use memoird_core::ids::{Generation, HookName};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
-use memoird_store::{DeliveryOutcome, Store};
+use memoird_store::DeliveryOutcome;
 use tokio::task::{self, JoinSet};
 use tracing::{debug, warn};
 
@@ -199,11 +199,11 @@ impl Dispatcher {
                 ));
             }
         }
-        let outbox = &self.hooks.shared.outbox;
+        let (outbox, store) = (&self.hooks.shared.outbox, &self.hooks.shared.store);
         for part in delivery_outcomes.chunks(OUTCOMES_MAX) {
             let part = part.to_vec();
-            outbox
-                .with_store(move |store: &dyn Store| store.record_outcomes(&part))
+            store
+                .run(None, move |store| store.record_outcomes(&part))
                 .await?;
         }
         for attempt in std::mem::take(&mut self.finished) {
@@ -338,9 +338,9 @@ impl Dispatcher {
                 continue;
             };
             let (hook, after) = (name.clone(), queue.last_tenant.clone());
-            let outbox = &self.hooks.shared.outbox;
-            let found = outbox
-                .with_store(move |store| {
+            let (outbox, store) = (&self.hooks.shared.outbox, &self.hooks.shared.store);
+            let found = store
+                .run(None, move |store| {
                     store.due(&hook, after.as_ref(), now.steady, count_to_read)
                 })
                 .await?;

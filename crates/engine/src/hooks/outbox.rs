@@ -5,7 +5,6 @@
 //! open, the journal retains the turns.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -13,29 +12,25 @@ use memoird_core::change::EndReason;
 use memoird_core::ids::{Generation, HookName, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::seq_ranges::SeqRanges;
-use memoird_store::{EndedRecord, MemoryStore, Store, StoreError, encoding};
+use memoird_store::{EndedRecord, Store, encoding};
 use tokio::sync::Notify;
 use tracing::error;
 
 use super::port::SessionContent;
-use crate::blocking::{Blocking, StoreAccess};
 use crate::error::EngineError;
 use crate::hooks::config::{HookConfig, HooksConfig};
 use crate::memory_use::MemoryUse;
 use crate::sessions::{EndListener, Ending};
+use crate::store_handle::StoreHandle;
 
 pub(crate) struct Outbox {
-    access: StoreAccess,
-    /// The same store as in `access`, if there is no journal.
-    memory: Option<Arc<MemoryStore>>,
+    store: StoreHandle,
     config: ArcSwap<HooksConfig>,
     /// Notified when a delivery may have become pending or due.
     changed: Notify,
     /// Generations in running attempts, with the number of deliveries.
     running: Mutex<HashMap<Generation, usize>>,
     room: ContentRoom,
-    /// Bytes retained in memory for hooks, as of the last count.
-    retained_bytes: AtomicU64,
 }
 
 /// Memory for content passed to hooks. Each hook has its own share, so that none waits for another.
@@ -140,29 +135,13 @@ impl std::fmt::Debug for Outbox {
 }
 
 impl Outbox {
-    /// Creates the outbox on a journal, or in memory without one.
-    pub(crate) fn new(
-        journal: Option<StoreAccess>,
-        config: HooksConfig,
-        counted: &Arc<MemoryUse>,
-    ) -> Self {
-        let (access, memory) = match journal {
-            Some(access) => (access, None),
-            None => {
-                let memory = Arc::<MemoryStore>::default();
-                let store = Arc::clone(&memory) as Arc<dyn Store>;
-                let access = StoreAccess::new(store, Blocking::Inline);
-                (access, Some(memory))
-            }
-        };
+    pub(crate) fn new(store: StoreHandle, config: HooksConfig, memory: &Arc<MemoryUse>) -> Self {
         Self {
-            access,
-            memory,
+            store,
             config: ArcSwap::from_pointee(config),
             changed: Notify::new(),
             running: Mutex::default(),
-            room: ContentRoom::new(Arc::clone(counted)),
-            retained_bytes: AtomicU64::new(0),
+            room: ContentRoom::new(Arc::clone(memory)),
         }
     }
 
@@ -182,25 +161,6 @@ impl Outbox {
 
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
-    }
-
-    /// Calls the store with the outbox, off the runtime's threads if it is on disk.
-    pub(crate) async fn with_store<T: Send + 'static>(
-        &self,
-        action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        let done = self.access.run(None, action).await;
-        self.count_retained();
-        done
-    }
-
-    /// Updates the accounting of memory retained for hooks.
-    fn count_retained(&self) {
-        if let Some(memory) = &self.memory {
-            let kept = memory.retained_bytes() as u64;
-            let before = self.retained_bytes.swap(kept, Ordering::Relaxed);
-            self.room.memory.count_hooks(before, kept);
-        }
     }
 
     /// Records that attempts for these deliveries are about to start.
@@ -266,7 +226,7 @@ impl Outbox {
             let contents: Vec<_> = records.into_iter().map(content_of).collect();
             Ok((contents, cancelled, bytes))
         };
-        let (contents, cancelled, bytes) = self.with_store(read).await?;
+        let (contents, cancelled, bytes) = self.store.run(None, read).await?;
         held.set(TIMES_IN_MEMORY * bytes);
         Ok((contents, cancelled, held))
     }
@@ -282,7 +242,7 @@ impl EndListener for Outbox {
 
     /// Without a journal: retains the content of the session if there is room.
     fn session_ending(&self, ending: &Ending<'_>, hooks_to_call: &[HookName]) {
-        let (Some(memory), Some(session)) = (&self.memory, ending.session) else {
+        let (Some(retained), Some(session)) = (self.store.retained(), ending.session) else {
             return;
         };
         let turns = session.history().turns_after(0);
@@ -301,9 +261,7 @@ impl EndListener for Outbox {
         };
         let share = usize::try_from(self.room.memory.hooks_max()).unwrap_or(usize::MAX);
         let bytes_max = self.config.load().memory_bytes.min(share);
-        let is_retained = memory.retain_ended(record, hooks_to_call, bytes_max);
-        self.count_retained();
-        if is_retained {
+        if retained.add(record, hooks_to_call, bytes_max) {
             self.notify();
         } else {
             error!(

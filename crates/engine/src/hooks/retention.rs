@@ -110,8 +110,8 @@ impl Worker for RetentionWorker {
             },
         };
         let pruned = shared
-            .outbox
-            .with_store(move |store| store.prune(before, bounds));
+            .store
+            .run(None, move |store| store.prune(before, bounds));
         let left = pruned.await.map_err(|error| WorkError(error.to_string()))?;
         self.has_more = left.rows || (left.pages && is_idle);
         Ok(())

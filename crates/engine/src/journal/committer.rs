@@ -221,7 +221,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         };
         let is_due =
             since_checkpoint.commits >= CHECKPOINT_COMMITS || since_checkpoint.bytes >= bytes_max;
-        if is_due && backend.access.checkpoint_log() {
+        if is_due && backend.store.checkpoint_log() {
             self.since_checkpoint = SinceCheckpoint::default();
         }
     }
@@ -229,7 +229,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
     /// Whether prewriting must wait for the running checkpoint.
     fn waits_for_checkpoint(&self, backend: &Backend<C>) -> bool {
         let is_much = self.since_checkpoint.bytes >= CHECKPOINT_BYTES_PREWRITING;
-        is_much && !self.is_stopping && backend.access.is_checkpointing()
+        is_much && !self.is_stopping && backend.store.is_checkpointing()
     }
 
     fn count_sets(&self, count: usize) {
@@ -269,8 +269,8 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         sets: &Arc<Vec<ChangeSet>>,
         part: Option<PrewritePart>,
     ) -> Result<(Vec<Result<(), StaleBase>>, usize), EngineError> {
-        let (access, sets) = (&backend.access, Arc::clone(sets));
-        let write = access.commit(move |store| match part {
+        let sets = Arc::clone(sets);
+        let write = backend.store.commit(move |store| match part {
             None => Ok((store.commit(&clock, &sets)?, 0)),
             Some(part) => store.commit_and_prewrite(&clock, &sets, &part),
         });
@@ -378,7 +378,7 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
         if self.ahead.is_some() && self.retries == 0 {
             if self.waits_for_checkpoint(backend) {
                 tokio::select! {
-                    () = backend.access.wait_checkpointed() => {}
+                    () = backend.store.wait_checkpointed() => {}
                     () = backend.wait_for_sets(self.held_back + 1) => {}
                 }
             }

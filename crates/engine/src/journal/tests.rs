@@ -4,7 +4,8 @@ use memoird_core::ids::TenantId;
 use memoird_store::MemoryStore;
 
 use super::*;
-use crate::blocking::Blocking;
+use crate::blocking::{Blocking, Executor};
+use crate::store_handle::StoreHandle;
 use crate::tenants::Tenants;
 
 const BUSY: EngineError = EngineError::JournalBusy;
@@ -12,8 +13,10 @@ const BUSY: EngineError = EngineError::JournalBusy;
 /// A journal without a committer.
 fn journal() -> Journal<()> {
     let store = Arc::<MemoryStore>::default();
-    let access = StoreAccess::new(store, Blocking::Inline);
-    Journal::new(&JournalConfig::default(), Some(access))
+    let readers = Executor::readers(Blocking::Inline);
+    let handle = StoreHandle::new(store, readers, Blocking::Inline);
+    let store = CommitHandle::new(&handle, Blocking::Inline);
+    Journal::new(&JournalConfig::default(), Some(store))
 }
 
 fn tenant(tenants: &Tenants, id: &str) -> Arc<Tenant> {

@@ -64,8 +64,8 @@ impl ClusterState {
 impl Sessions {
     /// Counts the live sessions of all daemons, by tenant.
     async fn count_in_journal(&self) -> Result<BTreeMap<TenantId, usize>, EngineError> {
-        let journal = &self.shared.journal;
-        let rows = journal.with_store(None, <dyn Store>::live_counts).await?;
+        let store = self.shared.store()?;
+        let rows = store.run(None, <dyn Store>::live_counts).await?;
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let counted: BTreeMap<_, _> = rows
             .into_iter()
@@ -185,10 +185,11 @@ impl Sessions {
         &self,
         query: LiveQuery,
     ) -> Result<Vec<(SessionKey, Head)>, EngineError> {
-        let journal = &self.shared.journal;
         let tenant = query.tenant.clone();
-        let read = move |store: &dyn Store| store.live_page(&query);
-        journal.with_store(Some(&tenant), read).await
+        let store = self.shared.store()?;
+        store
+            .run(Some(&tenant), move |store| store.live_page(&query))
+            .await
     }
 
     /// Ends journaled sessions whose condition holds. Returns those that have ended durably.

@@ -167,8 +167,11 @@ impl Worker for FreshnessWorker {
         generations.sort_unstable();
         generations.dedup();
         let wanted = generations.clone();
-        let read = move |store: &dyn Store| store.are_current(&wanted);
-        let stored = self.sessions.shared.journal.with_store(None, read).await;
+        let read = async {
+            let read = move |store: &dyn Store| store.are_current(&wanted);
+            self.sessions.shared.store()?.run(None, read).await
+        };
+        let stored = read.await;
         for check in checks {
             let index = generations.binary_search(&check.generation);
             let is_current = match (&stored, index) {

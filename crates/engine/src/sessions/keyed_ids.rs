@@ -136,12 +136,11 @@ impl Worker for KeyedIdsReader {
     async fn step(&mut self) -> Result<(), WorkError> {
         let shared = &self.sessions.shared;
         let after = self.last.clone();
-        let read = move |store: &dyn Store| store.keyed_sessions(after.as_ref(), IDS_PER_STEP);
-        let page = shared
-            .journal
-            .with_store(None, read)
-            .await
-            .map_err(|error| WorkError(error.to_string()))?;
+        let read = async {
+            let read = move |store: &dyn Store| store.keyed_sessions(after.as_ref(), IDS_PER_STEP);
+            shared.store()?.run(None, read).await
+        };
+        let page = read.await.map_err(|error| WorkError(error.to_string()))?;
         let now = self.sessions.now().steady;
         for key in &page {
             shared.keyed_ids.insert(key, now);

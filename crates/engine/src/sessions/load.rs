@@ -124,8 +124,7 @@ impl Sessions {
                 session
             }))
         };
-        let journal = &self.shared.journal;
-        journal.with_store(Some(&tenant.id), load).await
+        self.shared.store()?.run(Some(&tenant.id), load).await
     }
 
     /// Returns the idempotency keys of a session id without a live session.
@@ -140,8 +139,8 @@ impl Sessions {
         let since = self.keys_since(&session.tenant);
         let key = session.key.clone();
         let read = move |store: &dyn Store| store.keys(&key, since);
-        let journal = &self.shared.journal;
-        journal.with_store(Some(&session.tenant.id), read).await
+        let store = self.shared.store()?;
+        store.run(Some(&session.tenant.id), read).await
     }
 
     /// Waits until every change of a session id submitted so far is written or rejected.

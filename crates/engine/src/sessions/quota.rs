@@ -67,8 +67,10 @@ impl Worker for QuotaCounter {
             .map(|tenant| (tenant.id.clone(), tenant.stats.journal_bytes()))
             .collect();
         let watch = Stopwatch::start();
-        let count = |store: &dyn Store| store.turn_bytes();
-        let outcome = shared.journal.with_store(None, count).await;
+        let outcome = match shared.store() {
+            Ok(store) => store.run(None, <dyn Store>::turn_bytes).await,
+            Err(error) => Err(error),
+        };
         let pause = watch.elapsed().saturating_mul(PAUSE_TIMES);
         self.pause = Some(pause.clamp(PAUSE_MIN, PAUSE_MAX));
         let counted: HashMap<_, _> = outcome

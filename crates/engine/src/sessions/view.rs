@@ -10,7 +10,7 @@ use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
-use memoird_store::{JournalPage, JournalRange, Store, StoreError};
+use memoird_store::{JournalPage, JournalRange, Store};
 
 use super::freshness::ObservedVersion;
 use super::slot::{Slot, SlotInner};
@@ -171,14 +171,6 @@ impl Sessions {
         self.shared.journal.wait_batches_beyond(batches).await
     }
 
-    /// Reads the store without the scope of a tenant.
-    pub(crate) async fn read_store<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        self.shared.journal.with_store(None, read).await
-    }
-
     /// Reads a generation's turns from the journal, including everything submitted so far.
     ///
     /// Returns `None` if there is no such generation.
@@ -188,11 +180,11 @@ impl Sessions {
         generation: Option<Generation>,
         range: JournalRange,
     ) -> Result<Option<JournalPage>, EngineError> {
-        let journal = &self.shared.journal;
         self.wait_session_processed(&session.key).await?;
         let key = session.key.clone();
         let read = move |store: &dyn Store| store.journal(&key, generation, range);
-        journal.with_store(Some(&session.tenant.id), read).await
+        let store = self.shared.store()?;
+        store.run(Some(&session.tenant.id), read).await
     }
 
     /// Seqs of the turns that the rewind with this idempotency key removed from a generation.
@@ -204,7 +196,7 @@ impl Sessions {
     ) -> Result<SeqRanges, EngineError> {
         self.wait_session_processed(&session.key).await?;
         let read = move |store: &dyn Store| store.rewound_by(generation, &key);
-        let journal = &self.shared.journal;
-        journal.with_store(Some(&session.tenant.id), read).await
+        let store = self.shared.store()?;
+        store.run(Some(&session.tenant.id), read).await
     }
 }
