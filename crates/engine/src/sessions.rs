@@ -14,11 +14,10 @@ mod end;
 mod evict;
 mod expiry;
 mod freshness;
-mod idle_list;
-mod index;
 mod keyed_ids;
 mod listing;
 mod load;
+mod orders;
 mod quota;
 mod recover;
 mod single_flight;
@@ -27,7 +26,6 @@ mod start;
 mod table;
 mod unload;
 mod update;
-mod use_list;
 mod view;
 
 use std::sync::atomic::Ordering;
@@ -267,7 +265,7 @@ impl Sessions {
     /// The journal records the trimming with the next append.
     fn shorten_histories(&self, tenant: &Tenant) {
         let policy = tenant.policy();
-        for slot in self.shared.census.idle_list(&tenant.id).slots() {
+        for slot in self.shared.table.orders(&tenant.id).slots() {
             let mut inner = slot.lock();
             if let Some(session) = inner.session_mut() {
                 let before = session.head().totals;
@@ -391,8 +389,8 @@ impl Sessions {
     /// Ends every session at shutdown. Used only without a journal.
     pub(crate) async fn end_all(&self, reason: EndReason) -> Result<(), EngineError> {
         for tenant in self.shared.tenants.all() {
-            let idle = self.shared.census.idle_list(&tenant.id);
-            while let Some(oldest) = idle.oldest() {
+            let orders = self.shared.table.orders(&tenant.id);
+            while let Some(oldest) = orders.oldest() {
                 let permit = self.shared.journal.permit(0).await?;
                 let request = end::EndRequest::now(reason);
                 let ended = self.end_slot(&oldest.slot, request, permit);

@@ -1,4 +1,4 @@
-//! Session counts and LRU lists by tenant, for enforcing the session caps.
+//! Session counts by tenant, for enforcing the session caps.
 //!
 //! A session is counted before it starts, so that no race exceeds a cap. Counts cover this
 //! process's table. Without a cluster, that is every live session. In a cluster, caps are enforced
@@ -8,21 +8,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dashmap::DashMap;
 use memoird_core::ids::TenantId;
 use tokio::sync::Notify;
 
-use super::idle_list::IdleList;
 use crate::tenants::Tenant;
 
-/// Session counts and idle lists, by tenant.
+/// Session counts, by tenant.
 #[derive(Debug)]
 pub(super) struct Census {
     max_sessions: AtomicUsize,
     counts: Mutex<Counts>,
-    idle: DashMap<TenantId, Arc<IdleList>>,
     pub(super) policies_changed: Notify,
-    /// Notified when a reservation is released or a session enters an idle list.
+    /// Notified when a reservation is released or a session becomes live.
     pub(super) changed: Notify,
 }
 
@@ -100,18 +97,9 @@ impl Census {
         Self {
             max_sessions: AtomicUsize::new(max_sessions),
             counts: Mutex::default(),
-            idle: DashMap::new(),
             policies_changed: Notify::new(),
             changed: Notify::new(),
         }
-    }
-
-    /// A tenant's sessions by last use.
-    pub(super) fn idle_list(&self, tenant: &TenantId) -> Arc<IdleList> {
-        if let Some(known) = self.idle.get(tenant) {
-            return Arc::clone(&known);
-        }
-        Arc::clone(&self.idle.entry(tenant.clone()).or_default())
     }
 
     pub(super) fn set_max_sessions(&self, max_sessions: usize) {

@@ -242,11 +242,11 @@ impl Sessions {
         let now = self.now().steady;
         let mut left = DROPPED_MAX;
         for tenant in self.shared.tenants.all() {
-            let idle = self.shared.census.idle_list(&tenant.id);
+            let orders = self.shared.table.orders(&tenant.id);
             while left > 0
-                && let Some(oldest) = idle.oldest()
+                && let Some(oldest) = orders.oldest()
             {
-                let is_unused = now.since(oldest.last_access) >= CACHED_MS;
+                let is_unused = now.since(oldest.used.at) >= CACHED_MS;
                 let is_surplus = self.shared.census.total() > CACHED_MAX;
                 if !(is_unused || is_surplus) || !self.drop_from_memory(&oldest.slot) {
                     break;
@@ -264,11 +264,9 @@ impl Sessions {
         if !self.shared.journal.is_processed(inner.ticket) {
             return false;
         }
-        if std::mem::take(&mut inner.is_listed) {
+        if inner.unlist(slot) {
             self.shared.census.release(&slot.tenant.id);
         }
-        slot.idle.remove(slot);
-        inner.reindex(slot);
         inner.discard(&slot.tenant);
         self.shared.table.remove(slot);
         true

@@ -207,9 +207,9 @@ impl Sessions {
         ending.head.end(ending.reason, ending.at, hooks_to_call)
     }
 
-    /// Removes a session from its idle list and the counts. Returns its previous state.
+    /// Removes a session from the orders and the counts. Returns its previous state.
     ///
-    /// Must be called under its lock, so that slot, list and counts agree. A successor takes over
+    /// Must be called under its lock, so that slot, orders and counts agree. A successor takes over
     /// its count.
     pub(super) fn mark_ended(
         &self,
@@ -219,14 +219,12 @@ impl Sessions {
     ) -> SlotState {
         let census = &self.shared.census;
         let tenant = &slot.tenant.id;
-        match (std::mem::take(&mut inner.is_listed), successor) {
+        match (inner.unlist(slot), successor) {
             (true, Some(successor)) => census.transfer(tenant, successor),
             (true, None) => census.release(tenant),
             (false, Some(successor)) => census.count_unconditionally(successor),
             (false, None) => {}
         }
-        slot.idle.remove(slot);
-        inner.reindex(slot);
         // With a journal, the slot stays in the table until the end is written, so that callers can
         // wait for it.
         if !self.shared.journal.is_on() {
@@ -276,7 +274,7 @@ impl Sessions {
 
     /// Heads of a tenant's live sessions in memory.
     pub(crate) fn live_heads(&self, tenant: &Tenant) -> Vec<(SessionId, Head)> {
-        let slots = self.shared.census.idle_list(&tenant.id).slots();
+        let slots = self.shared.table.orders(&tenant.id).slots();
         let head = |slot: &Arc<Slot>| {
             let head = slot.lock().head().cloned()?;
             Some((slot.key.session.clone(), head))

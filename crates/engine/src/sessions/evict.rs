@@ -93,21 +93,21 @@ impl Sessions {
                     let reservation = SessionReservation::new(census, &tenant.id);
                     return Ok(Some(StartReservation::BelowCaps(reservation)));
                 }
-                ReserveOutcome::EvictFrom(victim) => census.idle_list(&victim),
+                ReserveOutcome::EvictFrom(victim) => self.shared.table.orders(&victim),
             };
             let Some(oldest) = victims.oldest() else {
                 return Ok(None);
             };
             let request = EndRequest {
                 reason: EndReason::Evicted,
-                // The session may have been used after the lock on the list was released.
-                condition: EndCondition::UnusedSince(oldest.last_access),
+                // The session may have been used after the lock on the orders was released.
+                condition: EndCondition::UnusedSince(oldest.used.at),
                 successor: Some(&tenant.id),
             };
             let permit = self.shared.journal.permit(0).await?;
             match self.end_slot(&oldest.slot, request, permit) {
                 EndAttempt::Ended(ended) => return Ok(Some(StartReservation::ByEviction(ended))),
-                EndAttempt::NotEnded => correct_idle_position(&oldest.slot),
+                EndAttempt::NotEnded => correct_place(&oldest.slot),
                 EndAttempt::NeedsLoad => self.reload(&oldest.slot).await?,
             }
         }
@@ -128,7 +128,7 @@ impl Sessions {
             match self.evict_surplus(&tenants, permit) {
                 None => break,
                 Some((_, EndAttempt::Ended(ended))) => submitted.push(ended.submitted),
-                Some((slot, EndAttempt::NotEnded)) => correct_idle_position(&slot),
+                Some((slot, EndAttempt::NotEnded)) => correct_place(&slot),
                 Some((slot, EndAttempt::NeedsLoad)) => self.load(&slot).await?,
             }
             if submitted.len() == ENDS_PER_BATCH {
@@ -150,16 +150,13 @@ impl Sessions {
         let enforcing = &self.shared.enforcing_caps;
         let _one_at_a_time = enforcing.lock().unwrap_or_else(PoisonError::into_inner);
         let tenant = census.overfull(tenants)?;
-        let slot = census.idle_list(&tenant).oldest()?.slot;
+        let slot = self.shared.table.orders(&tenant).oldest()?.slot;
         let attempt = self.end_slot(&slot, EndRequest::now(EndReason::Evicted), permit);
         Some((slot, attempt))
     }
 }
 
-/// Moves a session to its position if it was used since it reached the front of its list.
-pub(super) fn correct_idle_position(slot: &Arc<Slot>) {
-    let inner = slot.lock();
-    if let Some(head) = inner.head() {
-        slot.idle.reorder(slot, head);
-    }
+/// Moves a session to its place if it was used since it became the longest idle one.
+pub(super) fn correct_place(slot: &Arc<Slot>) {
+    slot.lock().relist(slot, false);
 }

@@ -7,7 +7,7 @@ use memoird_core::ids::TenantId;
 use tracing::debug;
 
 use super::end::{EndAttempt, EndRequest, EndedSession};
-use super::evict::correct_idle_position;
+use super::evict::correct_place;
 use super::slot::Slot;
 use super::{SessionRef, Sessions};
 use crate::error::EngineError;
@@ -102,24 +102,23 @@ impl Sessions {
         tenant: &Arc<Tenant>,
         ended: &mut Vec<EndedSession>,
     ) -> Result<usize, EngineError> {
-        let idle = self.shared.census.idle_list(&tenant.id);
+        let orders = self.shared.table.orders(&tenant.id);
         let policy = tenant.policy();
-        idle.set_classes(policy.ttl_classes.keys());
         let mut submitted = Vec::new();
         while submitted.len() < ENDS_PER_BATCH {
             let now = self.now().steady;
             let ttl_ms = |class: Option<&str>| policy.class_ttl_ms(class);
-            let Some(oldest) = idle.expired(now, ttl_ms) else {
+            let Some(oldest) = orders.expired(now, ttl_ms) else {
                 break;
             };
             let permit = self.shared.journal.permit(0).await?;
-            let request = EndRequest::expired_since(oldest.last_access);
+            let request = EndRequest::expired_since(oldest.used.at);
             match self.end_slot(&oldest.slot, request, permit) {
                 EndAttempt::Ended(done) => {
                     submitted.push(done.submitted);
                     ended.push(done.ended);
                 }
-                EndAttempt::NotEnded => correct_idle_position(&oldest.slot),
+                EndAttempt::NotEnded => correct_place(&oldest.slot),
                 EndAttempt::NeedsLoad => self.load(&oldest.slot).await?,
             }
         }

@@ -12,10 +12,8 @@ use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::LiveQuery;
 
 use super::cluster::order_of;
-use super::idle_list::IdleList;
-use super::index::{IdRange, Term};
+use super::orders::{Direction, IdRange, PageStart, SessionOrders, Term, UsedSession};
 use super::slot::{Slot, SlotState};
-use super::use_list::{Direction, PageStart};
 use super::view::SessionView;
 use super::{SessionRef, Sessions};
 use crate::error::EngineError;
@@ -173,14 +171,14 @@ impl<'a> ListSearch<'a> {
             .iter()
             .map(|(name, value)| Term::Label(Arc::clone(name), Arc::clone(value)));
         let subject = self.query.subject.clone().map(Term::Subject);
-        let mut terms: Vec<_> = labels.chain(subject).collect();
+        let mut terms: Vec<_> = labels.chain(subject).map(Some).collect();
         if terms.is_empty() && !self.query.id_prefix.is_empty() {
-            terms.push(Term::Tenant);
+            terms.push(None);
         }
         terms.into_iter().map(|term| self.range(term)).collect()
     }
 
-    fn range(&self, term: Term) -> IdRange {
+    fn range(&self, term: Option<Term>) -> IdRange {
         IdRange {
             term,
             prefix: Arc::clone(&self.query.id_prefix),
@@ -188,28 +186,31 @@ impl<'a> ListSearch<'a> {
     }
 
     /// The smallest range, and whether it is small enough to be sorted.
-    fn narrowest(&self, idle: &IdleList) -> Option<(IdRange, bool)> {
+    fn narrowest(&self, orders: &SessionOrders) -> Option<(IdRange, bool)> {
         let ranges = self.ranges();
         // Counting all ranges together must cost no more than sorting one.
         let few = SORTED_MAX / ranges.len().max(1);
         let counted = ranges
             .into_iter()
-            .map(|range| (idle.index.count(&range, few + 1), range));
+            .map(|range| (orders.count(&range, few + 1), range));
         let (count, range) = counted.min_by_key(|(count, _)| *count)?;
         Some((range, count <= few))
     }
 
-    fn by_id(&self, idle: &IdleList, after: Option<&SessionId>, count: usize) -> FoundSessions {
+    fn by_id(
+        &self,
+        orders: &SessionOrders,
+        after: Option<&SessionId>,
+        count: usize,
+    ) -> FoundSessions {
         let range = self
-            .narrowest(idle)
+            .narrowest(orders)
             .map(|(range, _)| range)
-            .unwrap_or_else(|| self.range(Term::Tenant));
+            .unwrap_or_else(|| self.range(None));
         let mut after = after.cloned();
         let (mut slots, mut looked_at) = (Vec::new(), 0);
         loop {
-            let batch = idle
-                .index
-                .page(&range, after.as_ref(), SESSIONS_PER_INDEX_READ);
+            let batch = orders.by_id(&range, after.as_ref(), SESSIONS_PER_INDEX_READ);
             let is_last = batch.len() < SESSIONS_PER_INDEX_READ;
             for slot in batch {
                 if slots.len() == count || looked_at == SESSIONS_CHECKED_MAX {
@@ -233,17 +234,17 @@ impl<'a> ListSearch<'a> {
 
     fn by_use(
         &self,
-        idle: &IdleList,
+        orders: &SessionOrders,
         direction: Direction,
         after: Option<&SessionListPosition>,
         count: usize,
     ) -> FoundSessions {
-        match self.narrowest(idle) {
+        match self.narrowest(orders) {
             Some((range, true)) => {
-                let slots = idle.index.page(&range, None, SORTED_MAX);
+                let slots = orders.by_id(&range, None, SORTED_MAX);
                 self.sorted(slots, direction, after, count)
             }
-            _ => self.walked(idle, direction, after, count),
+            _ => self.walked(orders, direction, after, count),
         }
     }
 
@@ -298,7 +299,7 @@ impl<'a> ListSearch<'a> {
     /// Walks the LRU order until enough sessions match.
     fn walked(
         &self,
-        idle: &IdleList,
+        orders: &SessionOrders,
         direction: Direction,
         after: Option<&SessionListPosition>,
         count: usize,
@@ -309,23 +310,23 @@ impl<'a> ListSearch<'a> {
         } else {
             SESSIONS_PER_INDEX_READ
         };
+        let mut start = match (after, direction) {
+            (Some(position), _) => start_after(orders, position),
+            (None, Direction::Newest) if self.until < self.now.steady => {
+                PageStart::From(self.until)
+            }
+            (None, Direction::Oldest) if self.from > Steady(0) => PageStart::From(self.from),
+            (None, _) => PageStart::First,
+        };
         let mut after = after.cloned();
         let (mut slots, mut looked_at) = (Vec::new(), 0);
         loop {
-            let start = match (&after, direction) {
-                (Some(position), _) => PageStart::After(&position.session, position.at),
-                (None, Direction::Newest) if self.until < self.now.steady => {
-                    PageStart::From(self.until)
-                }
-                (None, Direction::Oldest) if self.from > Steady(0) => PageStart::From(self.from),
-                (None, _) => PageStart::First,
-            };
-            let batch = idle.page(start, direction, batch_max);
+            let batch = orders.by_use(start, direction, batch_max);
             let is_last = batch.len() < batch_max;
-            for entry in batch {
+            for UsedSession { slot, used } in batch {
                 let is_beyond = match direction {
-                    Direction::Newest => entry.last_access < self.from,
-                    Direction::Oldest => entry.last_access > self.until,
+                    Direction::Newest => used.at < self.from,
+                    Direction::Oldest => used.at > self.until,
                 };
                 if is_beyond {
                     return FoundSessions { slots, next: None };
@@ -334,12 +335,13 @@ impl<'a> ListSearch<'a> {
                     return FoundSessions { slots, next: after };
                 }
                 looked_at += 1;
+                start = PageStart::After(used);
                 after = Some(SessionListPosition {
-                    session: entry.slot.key.session.clone(),
-                    at: entry.last_access,
+                    session: slot.key.session.clone(),
+                    at: used.at,
                 });
-                if self.last_access_if_match(&entry.slot).is_some() {
-                    slots.push((entry.slot, entry.last_access));
+                if self.last_access_if_match(&slot).is_some() {
+                    slots.push((slot, used.at));
                 }
             }
             if is_last {
@@ -347,6 +349,17 @@ impl<'a> ListSearch<'a> {
             }
         }
     }
+}
+
+/// Resumes an order of uses after a position that a client passed back.
+///
+/// If the session was used since or has ended, the page starts with the sessions last used at that
+/// time, and may repeat some of them.
+fn start_after(orders: &SessionOrders, position: &SessionListPosition) -> PageStart {
+    let slot = orders.get(&position.session);
+    let used = slot.and_then(|slot| slot.lock().listed.as_ref().map(|listed| listed.used));
+    let used = used.filter(|used| used.at == position.at);
+    used.map_or(PageStart::From(position.at), PageStart::After)
 }
 
 impl Sessions {
@@ -421,11 +434,13 @@ impl Sessions {
         count: usize,
     ) -> SessionPage {
         let (query, tenant) = (search.query, search.tenant);
-        let idle = self.shared.census.idle_list(&tenant.id);
+        let orders = self.shared.table.orders(&tenant.id);
         let found = match query.order {
-            SessionOrder::Newest => search.by_use(&idle, Direction::Newest, after, count),
-            SessionOrder::Oldest => search.by_use(&idle, Direction::Oldest, after, count),
-            SessionOrder::Id => search.by_id(&idle, after.map(|position| &position.session), count),
+            SessionOrder::Newest => search.by_use(&orders, Direction::Newest, after, count),
+            SessionOrder::Oldest => search.by_use(&orders, Direction::Oldest, after, count),
+            SessionOrder::Id => {
+                search.by_id(&orders, after.map(|position| &position.session), count)
+            }
         };
         let mut seen = Vec::with_capacity(found.slots.len());
         let mut last_ticket = 0;

@@ -96,7 +96,7 @@ impl Sessions {
                     inner.epoch += 1;
                 }
                 inner.set_state(&slot.tenant, SlotState::Loaded(session));
-                inner.reindex(slot);
+                inner.relist(slot, false);
             }
             None => {
                 self.mark_ended(slot, &mut inner, None);
@@ -188,7 +188,7 @@ impl Sessions {
         let is_replaced = match self.shared.cluster {
             // It may also have been dropped from memory.
             Some(_) => !self.shared.table.has(slot),
-            None => !inner.is_listed && self.shared.table.has_other(slot),
+            None => inner.listed.is_none() && self.shared.table.has_other(slot),
         };
         if is_replaced {
             inner.set_state(&slot.tenant, SlotState::Ended);
@@ -196,7 +196,7 @@ impl Sessions {
         is_replaced
     }
 
-    /// Reloads a session after a failed write, and corrects the list and the counts.
+    /// Reloads a session after a failed write, and corrects the orders and the counts.
     ///
     /// No session with its id starts concurrently.
     async fn restore(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
@@ -207,17 +207,15 @@ impl Sessions {
         self.reload(slot).await?;
         let mut inner = slot.lock();
         // Without a head, it has ended or was discarded again.
-        let Some(head) = inner.head().cloned() else {
+        if inner.head().is_none() {
             return Ok(());
-        };
-        if inner.is_listed {
-            slot.idle.reorder(slot, &head);
+        }
+        if inner.listed.is_some() {
+            inner.relist(slot, false);
         } else {
             // Its end was not written.
-            inner.is_listed = true;
             self.shared.census.count_unconditionally(&slot.tenant.id);
-            slot.idle.insert(slot, &head);
-            inner.reindex(slot);
+            inner.list(slot);
             self.shared.table.insert(slot);
         }
         Ok(())

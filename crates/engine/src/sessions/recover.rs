@@ -65,22 +65,16 @@ impl Sessions {
         Ok(())
     }
 
-    /// Inserts a live session from the journal into the table, the idle list and the counts.
+    /// Inserts a live session from the journal into the table, the orders and the counts.
     pub(super) fn insert_known(&self, session: &SessionRef, state: SlotState) -> Arc<Slot> {
         let census = &self.shared.census;
-        let idle = census.idle_list(&session.tenant.id);
+        let orders = self.shared.table.orders(&session.tenant.id);
         let tenant = Arc::clone(&session.tenant);
-        let slot = Slot::new(session.key.clone(), tenant, idle, state);
+        let slot = Slot::new(session.key.clone(), tenant, orders, state);
         let mut inner = slot.lock();
-        inner.is_listed = true;
         census.count_unconditionally(&slot.tenant.id);
         self.shared.table.insert(&slot);
-        match inner.head() {
-            Some(head) if self.shared.cluster.is_some() => slot.idle.insert(&slot, head),
-            Some(head) => slot.idle.push(&slot, head),
-            None => {}
-        }
-        inner.reindex(&slot);
+        inner.list(&slot);
         drop(inner);
         slot
     }

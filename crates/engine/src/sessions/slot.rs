@@ -1,10 +1,10 @@
 //! A session in memory, and its lock.
 //!
-//! Lock order: under a slot's lock, the journal queue, an idle list, its index, the counts, the
+//! Lock order: under a slot's lock, the journal queue, the orders of its tenant, the counts, the
 //! keyed ids or a shard of the table may be locked, one at a time. Never lock a slot while holding
 //! one of these.
 //!
-//! A session that ends is removed from the list, the counts and the table under its lock. Otherwise
+//! A session that ends is removed from the orders, the counts and the table under its lock. Otherwise
 //! a preempted thread could remove a session that has since been restored.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,9 +14,7 @@ use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::Steady;
 
-use super::idle_list::IdleList;
-use super::index::Terms;
-use super::unload::QueuePosition;
+use super::orders::{Listed, SessionOrders, UseKey};
 use crate::tenants::Tenant;
 
 /// A session in memory.
@@ -26,7 +24,7 @@ use crate::tenants::Tenant;
 pub(super) struct Slot {
     pub(super) key: SessionKey,
     pub(super) tenant: Arc<Tenant>,
-    pub(super) idle: Arc<IdleList>,
+    pub(super) orders: Arc<SessionOrders>,
     inner: Mutex<SlotInner>,
 }
 
@@ -39,14 +37,12 @@ pub(super) struct SlotInner {
     ///
     /// Anything read in an earlier epoch may not be durable or current.
     pub(super) epoch: u32,
-    /// Whether the session is counted for the caps and in its tenant's idle list.
-    pub(super) is_listed: bool,
-    /// Terms under which it is in its tenant's index.
-    terms: Option<Terms>,
+    /// Its place in its tenant's orders. Set while it is counted for the caps.
+    pub(super) listed: Option<Listed>,
     content_bytes: u64,
     options_bytes: u64,
     /// Position in its tenant's queue of loaded sessions, while it is loaded.
-    queued: Option<QueuePosition>,
+    queued: Option<UseKey>,
     /// The slot that contains this state.
     slot: Weak<Slot>,
 }
@@ -90,20 +86,19 @@ impl Slot {
     pub(super) fn new(
         key: SessionKey,
         tenant: Arc<Tenant>,
-        idle: Arc<IdleList>,
+        orders: Arc<SessionOrders>,
         state: SlotState,
     ) -> Arc<Self> {
         tenant.memory.count_session();
         let slot = Arc::new_cyclic(|slot| Self {
             key,
             tenant,
-            idle,
+            orders,
             inner: Mutex::new(SlotInner {
                 state: SlotState::Ended,
                 ticket: 0,
                 epoch: 0,
-                is_listed: false,
-                terms: None,
+                listed: None,
                 content_bytes: 0,
                 options_bytes: 0,
                 queued: None,
@@ -172,26 +167,28 @@ impl SlotInner {
         before
     }
 
-    /// Updates the session's terms in its tenant's index and lists from its head.
-    ///
-    /// A listed session without a head in memory keeps its terms until it is read.
-    pub(super) fn reindex(&mut self, slot: &Arc<Slot>) {
-        let head = self.head().filter(|_| self.is_listed);
-        let is_right = match (&self.terms, head) {
-            (Some(terms), Some(head)) => terms.are_of(head),
-            (Some(_), None) => self.is_listed,
-            (None, head) => head.is_none(),
-        };
-        if is_right {
-            return;
+    /// Adds the session to its tenant's orders.
+    pub(super) fn list(&mut self, slot: &Arc<Slot>) {
+        if let Some(head) = self.state.head() {
+            self.listed = Some(slot.orders.insert(slot, head));
         }
-        let new = head.map(Terms::of);
-        let old = std::mem::replace(&mut self.terms, new);
-        let index = &slot.idle.index;
-        index.replace(slot, old.as_ref(), self.terms.as_ref());
-        let class = |terms: &Option<Terms>| terms.as_ref().and_then(Terms::class).cloned();
-        if let Some(head) = self.head().filter(|_| class(&old) != class(&self.terms)) {
-            slot.idle.reorder(slot, head);
+    }
+
+    /// Removes the session from its tenant's orders. Returns whether it was there.
+    pub(super) fn unlist(&mut self, slot: &Slot) -> bool {
+        let listed = self.listed.take();
+        if let Some(listed) = &listed {
+            slot.orders.remove(slot, listed);
+        }
+        listed.is_some()
+    }
+
+    /// Moves a listed session to its place in its tenant's orders, after its head changed.
+    ///
+    /// Without a head in memory, it keeps its place until it is read.
+    pub(super) fn relist(&mut self, slot: &Arc<Slot>, is_use: bool) {
+        if let (Some(head), Some(listed)) = (self.state.head(), &mut self.listed) {
+            slot.orders.refresh(slot, head, is_use, listed);
         }
     }
 
@@ -218,12 +215,14 @@ impl SlotInner {
         let Some(slot) = self.slot.upgrade() else {
             return;
         };
-        let queue = &slot.idle.loaded;
         match (last_access, self.queued.take()) {
             (Some(last_access), _) => {
-                self.queued = Some(queue.push_loaded(Weak::clone(&self.slot), last_access));
+                self.queued = Some(
+                    slot.orders
+                        .push_loaded(Weak::clone(&self.slot), last_access),
+                );
             }
-            (None, Some(position)) => queue.remove(position),
+            (None, Some(queued)) => slot.orders.remove_loaded(queued),
             (None, None) => {}
         }
     }
@@ -242,8 +241,10 @@ impl SlotInner {
             self.set_state(tenant, SlotState::OnDisk(head));
             tenant.memory.count_unload();
         } else if let Some(slot) = self.slot.upgrade() {
-            let queue = &slot.idle.loaded;
-            self.queued = Some(queue.push(Weak::clone(&self.slot), last_access));
+            let queued = slot
+                .orders
+                .requeue_loaded(Weak::clone(&self.slot), last_access);
+            self.queued = Some(queued);
         }
     }
 
@@ -258,8 +259,8 @@ impl SlotInner {
 impl Drop for Slot {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(position) = inner.queued.take() {
-            self.idle.loaded.remove(position);
+        if let Some(queued) = inner.queued.take() {
+            self.orders.remove_loaded(queued);
         }
         inner.set_state(&self.tenant, SlotState::Ended);
         self.tenant.memory.count_session_gone();

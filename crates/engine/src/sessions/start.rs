@@ -70,18 +70,15 @@ impl Sessions {
         let journal = &self.shared.journal;
         let permit = journal.permit_of(&session.tenant, options.bytes).await?;
         // No await from here on, so that a cancelled call has started the session or not.
-        let idle = self.shared.census.idle_list(&session.tenant.id);
+        let orders = self.shared.table.orders(&session.tenant.id);
         let tenant = Arc::clone(&session.tenant);
-        let slot = Slot::new(session.key.clone(), tenant, idle, SlotState::Loaded(fresh));
+        let state = SlotState::Loaded(fresh);
+        let slot = Slot::new(session.key.clone(), tenant, orders, state);
         let mut inner = slot.lock();
         let mut submission = Submission::new(changes);
         submission.dropped_turns = dropped_turns;
         let submitted = self.submit(&slot, &mut inner, permit, submission);
-        inner.is_listed = true;
-        if let Some(head) = inner.head() {
-            slot.idle.push(&slot, head);
-        }
-        inner.reindex(&slot);
+        inner.list(&slot);
         self.shared.table.insert(&slot);
         drop(inner);
         reservation.mark_live();

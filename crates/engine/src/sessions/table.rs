@@ -1,21 +1,30 @@
-//! The map of sessions in memory. Guards of the map never leave this file.
+//! The sessions in memory, by key and in order. Guards of the maps never leave this file.
 
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use memoird_core::ids::SessionKey;
+use memoird_core::ids::{SessionKey, TenantId};
 
+use super::orders::SessionOrders;
 use super::slot::Slot;
 
-/// Sessions by tenant and session id.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     slots: DashMap<SessionKey, Arc<Slot>>,
+    orders: DashMap<TenantId, Arc<SessionOrders>>,
 }
 
 impl Table {
     pub(super) fn get(&self, key: &SessionKey) -> Option<Arc<Slot>> {
         self.slots.get(key).map(|slot| Arc::clone(&slot))
+    }
+
+    /// A tenant's sessions in order.
+    pub(super) fn orders(&self, tenant: &TenantId) -> Arc<SessionOrders> {
+        if let Some(known) = self.orders.get(tenant) {
+            return Arc::clone(&known);
+        }
+        Arc::clone(&self.orders.entry(tenant.clone()).or_default())
     }
 
     /// Inserts a slot, replacing any other with its key.

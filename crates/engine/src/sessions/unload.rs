@@ -4,14 +4,9 @@
 //! their own limit are unloaded first, then the tenant with the most content, longest idle sessions
 //! first. So a flooding tenant does not push out the sessions of others.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use memoird_core::time::Steady;
-
 use super::Sessions;
-use super::slot::Slot;
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
 
@@ -20,68 +15,6 @@ const UNLOADS_PER_BATCH: usize = 64;
 const BATCHES_PER_STEP: usize = 64;
 /// Pause after nothing could be unloaded.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// A tenant's loaded sessions, ordered by last use when they were queued.
-///
-/// A use costs nothing here: the session keeps its position, and is queued again when it reaches
-/// the front. A session that is loaded after being idle goes to the back: by its last use it would
-/// be unloaded again before it is used.
-#[derive(Debug, Default)]
-pub(super) struct LoadedQueue {
-    inner: Mutex<Queue>,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    oldest_first: BTreeMap<QueuePosition, Weak<Slot>>,
-    pushed: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct QueuePosition {
-    last_access: Steady,
-    number: u64,
-}
-
-impl Queue {
-    fn push(&mut self, slot: Weak<Slot>, last_access: Steady) -> QueuePosition {
-        self.pushed += 1;
-        let position = QueuePosition {
-            last_access,
-            number: self.pushed,
-        };
-        self.oldest_first.insert(position, slot);
-        position
-    }
-}
-
-impl LoadedQueue {
-    /// Appends a session that was just loaded.
-    pub(super) fn push_loaded(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePosition {
-        let mut queue = self.lock();
-        let last = queue.oldest_first.last_key_value();
-        let behind = last.map_or(last_access, |(last, _)| last.last_access.max(last_access));
-        queue.push(slot, behind)
-    }
-
-    /// Reinserts a session that was taken out, by its last use.
-    pub(super) fn push(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePosition {
-        self.lock().push(slot, last_access)
-    }
-
-    pub(super) fn remove(&self, position: QueuePosition) {
-        self.lock().oldest_first.remove(&position);
-    }
-
-    fn pop(&self) -> Option<(Steady, Weak<Slot>)> {
-        let (position, slot) = self.lock().oldest_first.pop_first()?;
-        Some((position.last_access, slot))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Sessions {
     /// Unloads sessions of tenants above their own limit and, above the global one, of the largest.
@@ -101,12 +34,12 @@ impl Sessions {
     }
 
     fn unload_of(&self, tenant: &Tenant) -> bool {
-        let idle = self.shared.census.idle_list(&tenant.id);
+        let orders = self.shared.table.orders(&tenant.id);
         for _ in 0..UNLOADS_PER_BATCH {
             if tenant.memory.has_free_share() && tenant.has_own_free_share() {
                 break;
             }
-            let Some((last_access, slot)) = idle.loaded.pop() else {
+            let Some((last_access, slot)) = orders.pop_loaded() else {
                 return false;
             };
             if let Some(slot) = slot.upgrade() {

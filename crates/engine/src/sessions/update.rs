@@ -430,7 +430,6 @@ impl Sessions {
             .compaction
             .count_open(was_breaker_open, is_breaker_open(session.head()));
         inner.count_content(&slot.tenant);
-        inner.reindex(slot);
         let submitted = decision
             .effect
             .zip(permit)
@@ -443,9 +442,7 @@ impl Sessions {
             },
             _ => WaitFor::Nothing,
         };
-        if let (true, Some(head)) = (decision.is_use, inner.head()) {
-            slot.idle.touch(slot, head.last_access);
-        }
+        inner.relist(slot, decision.is_use);
         drop(inner);
         Ok(Attempt::Decided(Decided {
             outcome: decision.outcome,
