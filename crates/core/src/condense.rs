@@ -76,11 +76,13 @@ fn table(items: &[Value]) -> Option<&Map<String, Value>> {
     (items.len() > 1 && items.iter().all(is_like_first)).then_some(first)
 }
 
-/// Returns the distinct scalar values of JSON in order, in at most `bytes_max` bytes.
+/// Returns the scalar values of JSON in order, each string once, in at most `bytes_max` bytes.
 ///
-/// They are separated by spaces. Strings longer than half of `bytes_max` keep their head and tail.
-/// Values without keys take a third of the space of the JSON. On recorded conversations they
-/// preserve more values that an agent uses next than head and tail of the text in the same space.
+/// They are separated by spaces. Numbers and flags are repeated, because a reader assigns them to
+/// the string before them. Keys that are data ("Action Camera") count as strings. Strings longer
+/// than half of `bytes_max` keep their head and tail. Values without keys take a third of the space
+/// of the JSON. On recorded conversations they preserve more values that an agent uses next than
+/// head and tail of the text in the same space.
 pub fn scalars(value: &Value, bytes_max: usize) -> String {
     let mut text = String::new();
     let mut seen = HashSet::new();
@@ -96,29 +98,48 @@ fn write_scalars(
     text: &mut String,
 ) -> bool {
     match value {
-        Value::Object(fields) => fields
-            .values()
-            .all(|value| write_scalars(value, bytes_max, seen, text)),
+        Value::Object(fields) => fields.iter().all(|(key, value)| {
+            (is_field_name(key) || write_once(key.clone(), bytes_max, seen, text))
+                && write_scalars(value, bytes_max, seen, text)
+        }),
         Value::Array(items) => items
             .iter()
             .all(|value| write_scalars(value, bytes_max, seen, text)),
-        scalar => {
-            let mut written = String::new();
-            write_scalar(scalar, &mut written);
-            if written.is_empty() || seen.contains(&written) {
-                return true;
-            }
-            if written.len() > bytes_max / 2 {
-                written = head_and_tail(&written, bytes_max / 2, " … ");
-            }
-            if text.len() + written.len() + 1 > bytes_max {
-                return false;
-            }
-            text.push_str(if text.is_empty() { "" } else { " " });
-            text.push_str(&written);
-            seen.insert(written)
-        }
+        Value::String(string) => write_once(string.clone(), bytes_max, seen, text),
+        other => push_word(&other.to_string(), bytes_max, text),
     }
+}
+
+/// Writes a string unless it is in the text already.
+fn write_once(
+    mut string: String,
+    bytes_max: usize,
+    seen: &mut HashSet<String>,
+    text: &mut String,
+) -> bool {
+    if string.len() > bytes_max / 2 {
+        string = head_and_tail(&string, bytes_max / 2, " … ");
+    }
+    if string.is_empty() || seen.contains(&string) {
+        return true;
+    }
+    push_word(&string, bytes_max, text) && seen.insert(string)
+}
+
+/// Adds a word. Returns false if it does not fit.
+fn push_word(word: &str, bytes_max: usize, text: &mut String) -> bool {
+    if text.len() + word.len() + 1 > bytes_max {
+        return false;
+    }
+    text.push_str(if text.is_empty() { "" } else { " " });
+    text.push_str(word);
+    true
+}
+
+/// Whether a key names a field, like `order_id` or `orderId`. Others are data.
+fn is_field_name(key: &str) -> bool {
+    key.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && key.chars().all(|c| c.is_ascii_alphabetic() || c == '_')
 }
 
 /// Shortens a text to about `bytes_max` bytes, two thirds head and one third tail.
@@ -138,9 +159,27 @@ fn head_and_rest(text: &str, head: usize, tail: usize, between: &str) -> String 
     if text.len() <= head + tail + between.len() + 2 {
         return text.to_owned();
     }
-    let head = &text[..text.floor_char_boundary(head)];
-    let tail = &text[text.ceil_char_boundary(text.len() - tail)..];
+    let (head, tail) = whole_ends(text, head, tail);
     format!("{head}{between}{tail}")
+}
+
+/// Returns the first `head` and last `tail` bytes of a text without words or lines cut in two.
+///
+/// An end is shortened to a line break, or else to a space, unless that costs more than a quarter
+/// of it.
+pub(crate) fn whole_ends(text: &str, head: usize, tail: usize) -> (&str, &str) {
+    let head = &text[..text.floor_char_boundary(head)];
+    let rest = &text[head.len()..];
+    let tail = &rest[rest.ceil_char_boundary(rest.len().saturating_sub(tail))..];
+    let is_little = |cut: usize, all: usize| cut * 4 <= all;
+    let breaks = ['\n', ' '];
+    let of_head = breaks.iter().filter_map(|end| head.rfind(*end));
+    let mut of_head = of_head.filter(|end| is_little(head.len() - end, head.len()));
+    let of_tail = breaks.iter().filter_map(|end| tail.find(*end));
+    let mut of_tail = of_tail.filter(|end| is_little(*end, tail.len()));
+    let head = of_head.next().map_or(head, |end| &head[..end]);
+    let tail = of_tail.next().map_or(tail, |end| &tail[end + 1..]);
+    (head, tail)
 }
 
 #[cfg(test)]
@@ -163,10 +202,21 @@ mod tests {
     }
 
     #[test]
-    fn scalars_are_distinct_and_whole() {
+    fn scalars_are_whole_and_strings_distinct() {
         let value = json!(["HAT1", "HAT1", {"a": "HAT2", "b": 12345}]);
         assert_eq!(scalars(&value, 100), "HAT1 HAT2 12345");
         assert_eq!(scalars(&value, 12), "HAT1 HAT2");
+    }
+
+    #[test]
+    fn scalars_repeat_numbers_and_flags_and_show_keys_that_are_data() {
+        let lamps = json!([
+            {"id": "43", "color": "black", "available": false, "price": 1},
+            {"id": "12", "color": "black", "available": false, "price": 1},
+        ]);
+        assert_eq!(scalars(&lamps, 100), "43 black false 1 12 false 1");
+        let products = json!({"Action Camera": "33", "Lamp": {"productId": "44"}});
+        assert_eq!(scalars(&products, 100), "Action Camera 33 Lamp 44");
     }
 
     #[test]

@@ -346,7 +346,7 @@ async fn old_and_long_results_are_trimmed_before_turns_are_omitted() {
     );
     let trimmed = without_nonce(content(4));
     assert!(
-        trimmed.starts_with("[memoird: values only, of ")
+        trimmed.starts_with("[memoird: values only, each string once, of ")
             && trimmed.contains("] HAT000 0 HAT001 1 "),
         "{trimmed}"
     );

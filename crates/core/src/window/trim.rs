@@ -1,6 +1,6 @@
 //! Shortening long content.
 //!
-//! JSON results become rows of `key: value` or, if that is too long, their distinct values. Other
+//! JSON results become rows of `key: value` or, if that is too long, their values. Other
 //! text keeps its head and tail. Base64 media are replaced as a whole by a marker. Call arguments
 //! remain JSON. Content that would not get shorter stays unchanged.
 
@@ -100,12 +100,10 @@ fn around_media(text: &str, nonce: Nonce, shorten: impl FnOnce(&str) -> String) 
     short
 }
 
-/// Head and tail of a text with a marker in between, cut at character boundaries.
+/// Head and tail of a text with a marker in between, as whole lines or words if possible.
 fn ends(text: &str, head: usize, tail: usize, nonce: Nonce) -> String {
-    let head = &text[..text.floor_char_boundary(head)];
-    let rest = &text[head.len()..];
-    let tail = &rest[rest.ceil_char_boundary(rest.len().saturating_sub(tail))..];
-    let marker = words::left_out(rest.len() - tail.len(), nonce);
+    let (head, tail) = condense::whole_ends(text, head, tail);
+    let marker = words::left_out(text.len() - head.len() - tail.len(), nonce);
     shorter(text, format!("{head}\n{marker}\n{tail}"))
 }
 

@@ -93,7 +93,7 @@ pub(super) fn left_out(bytes: usize, nonce: Nonce) -> String {
 
 /// A marker before the values of a JSON result that was `bytes` bytes long.
 pub(super) fn values_of(bytes: usize, nonce: Nonce) -> String {
-    format!("[memoird {nonce}: values only, of {bytes} bytes]")
+    format!("[memoird {nonce}: values only, each string once, of {bytes} bytes]")
 }
 
 pub(super) fn items_left_out(items: usize, nonce: Nonce) -> String {
