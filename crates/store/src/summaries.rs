@@ -55,6 +55,8 @@ struct BodyRow {
     starts: Vec<String>,
     #[prost(bool, tag = "18")]
     is_answered: bool,
+    #[prost(uint32, tag = "19")]
+    following: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -240,6 +242,7 @@ fn body_row(body: &Body) -> BodyRow {
         until: body.until,
         starts: body.starts.clone(),
         is_answered: body.is_answered,
+        following: body.following,
     }
 }
 
@@ -275,6 +278,7 @@ fn body(row: BodyRow, text: &str) -> Body {
         until: row.until,
         starts: row.starts,
         is_answered: row.is_answered,
+        following: row.following,
     };
     if body.is_empty() {
         let sections = text.split_once('\n').map_or("", |(_, sections)| sections);

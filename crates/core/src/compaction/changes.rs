@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::calls::is_change;
 use super::transcript::TranscriptTurn;
@@ -31,11 +31,12 @@ pub struct Done {
     pub text: String,
 }
 
-pub fn changes(turns: &[TranscriptTurn]) -> Vec<Done> {
+/// Returns the mutating calls of `turns`. `recent` are the details of the turns before them.
+pub fn changes(turns: &[TranscriptTurn], recent: &str) -> Vec<Done> {
     let mut done = Vec::new();
     // Calls without a result yet: id, and the index of the line if the call is mutating.
     let mut open: Vec<(&str, Option<usize>)> = Vec::new();
-    let mut known = Known::default();
+    let mut known = Known::from_details(recent);
     for turn in turns {
         for result in &turn.results {
             let text = turn.text.get(result.range.clone()).unwrap_or_default();
@@ -92,8 +93,9 @@ pub(super) fn call_line(name: &str, input: &str) -> String {
     )
 }
 
-/// Renders a result in one line: first the fields that no earlier result had, which are what the
-/// call changed, without the values of the call itself.
+/// Renders a result in one line: first what no earlier result had, which is what the call changed,
+/// then its other fields. A flag of the result itself counts as changed. The values of the call are
+/// left out.
 fn outcome(
     text: &str,
     parsed: Option<&Value>,
@@ -107,23 +109,22 @@ fn outcome(
                 let text = value.as_str();
                 text.is_some_and(|text| !text.is_empty() && call.contains(text))
             };
-            let mut fields: Vec<_> = fields
-                .iter()
-                .filter(|(_, value)| !is_in_call(value))
-                .collect();
-            // New before known values, scalars before nested ones.
-            fields.sort_by_key(|(_, value)| {
-                (
-                    !known.lacks_any(value),
-                    value.is_object() || value.is_array(),
-                )
-            });
-            let fields = fields.into_iter();
-            rows(
-                &fields
-                    .map(|(key, value)| (key.clone(), value.clone()))
-                    .collect(),
-            )
+            let fields = fields.iter().filter(|(_, value)| !is_in_call(value));
+            let (mut changed, mut other) = (Vec::new(), Vec::new());
+            for (key, value) in fields {
+                let part = match value {
+                    Value::Bool(_) => Some(value.clone()),
+                    _ => known.unknown_part(value),
+                };
+                match part {
+                    Some(part) => changed.push((key.clone(), part)),
+                    None => other.push((key.clone(), value.clone())),
+                }
+            }
+            // Scalars before nested values.
+            changed.sort_by_key(|(_, value)| value.is_object() || value.is_array());
+            other.sort_by_key(|(_, value)| value.is_object() || value.is_array());
+            rows(&changed.into_iter().chain(other).collect())
         }
         Some(value) => rows(value),
         None => text.to_owned(),
@@ -139,10 +140,15 @@ fn outcome(
 }
 
 /// The strings and numbers of earlier results.
-#[derive(Default)]
 struct Known(HashSet<String>);
 
 impl Known {
+    /// Starts with the words of earlier details.
+    fn from_details(recent: &str) -> Self {
+        let words = recent.split_whitespace();
+        Self(words.map(str::to_owned).collect())
+    }
+
     fn add(&mut self, value: &Value) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.add(item)),
@@ -157,16 +163,38 @@ impl Known {
         }
     }
 
-    /// True if the value contains something that no earlier result did. A flag always does.
-    fn lacks_any(&self, value: &Value) -> bool {
+    /// The parts of a value that no earlier result had. `None` if it had all.
+    ///
+    /// A flag alone tells nothing.
+    fn unknown_part(&self, value: &Value) -> Option<Value> {
         match value {
-            Value::Array(items) => items.iter().any(|item| self.lacks_any(item)),
-            Value::Object(fields) => fields.values().any(|field| self.lacks_any(field)),
-            Value::String(text) => !text.is_empty() && !self.0.contains(text),
-            Value::Number(number) => !self.0.contains(&number.to_string()),
-            Value::Bool(_) => true,
-            Value::Null => false,
+            Value::Array(items) => {
+                let parts: Vec<Value> = items
+                    .iter()
+                    .filter_map(|item| self.unknown_part(item))
+                    .collect();
+                // A single item needs no list.
+                match parts.len() {
+                    0 => None,
+                    1 => parts.into_iter().next(),
+                    _ => Some(Value::Array(parts)),
+                }
+            }
+            Value::Object(fields) => {
+                let parts = fields.iter();
+                let parts =
+                    parts.filter_map(|(key, value)| Some((key.clone(), self.unknown_part(value)?)));
+                let parts: Map<String, Value> = parts.collect();
+                (!parts.is_empty()).then_some(Value::Object(parts))
+            }
+            Value::String(text) => self.is_new(text).then(|| value.clone()),
+            Value::Number(number) => self.is_new(&number.to_string()).then(|| value.clone()),
+            Value::Bool(_) | Value::Null => None,
         }
+    }
+
+    fn is_new(&self, text: &str) -> bool {
+        !text.is_empty() && !self.0.contains(text)
     }
 }
 
@@ -185,7 +213,7 @@ mod tests {
         let mut answer = TranscriptTurn::new(2, Role::Tool, result);
         answer.results[0].call_id = "c".into();
         answer.results[0].is_error = is_error;
-        let changes = changes(&[call, answer]);
+        let changes = changes(&[call, answer], "");
         changes.into_iter().map(|done| done.text).collect()
     }
 
@@ -219,14 +247,19 @@ mod tests {
         };
         let before = r#"{"id":"NQNU5R","user":"aarav","legs":[{"from":"MCO","price":90}]}"#;
         let after = r#"{"id":"NQNU5R","user":"aarav","legs":[{"from":"MCO","price":90}],"refunds":[{"amount":412}],"status":"cancelled"}"#;
-        let changes = changes(&[
+        let turns = [
             call("a", "get_reservation"),
             result("a", before),
             call("b", "cancel_reservation"),
             result("b", after),
-        ]);
-        let expected = "cancel_reservation(NQNU5R) → status: cancelled; refunds (amount: 412); ";
-        assert!(changes[0].text.starts_with(expected), "{changes:?}");
+        ];
+        let expected =
+            "cancel_reservation(NQNU5R) → status: cancelled; refunds (amount: 412); user";
+        let done = changes(&turns, "");
+        assert!(done[0].text.starts_with(expected), "{done:?}");
+        let earlier = "tool: NQNU5R aarav MCO 90\n";
+        let done = changes(&turns[2..], earlier);
+        assert!(done[0].text.starts_with(expected), "{done:?}");
     }
 
     #[test]

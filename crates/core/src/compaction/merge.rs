@@ -9,12 +9,14 @@ use super::openings::Openings;
 use super::standing::{self, LINE_OVERHEAD, Standing};
 use super::summary::{Body, UserTurn};
 use super::transcript::TranscriptTurn;
-use crate::condense::mostly_head;
+use crate::condense::{head_and_tail, mostly_head};
 use crate::turn::Role;
 
 /// Maximum shares of the summary in percent. Recent details use the rest.
 const STANDING_PERCENT: usize = 33;
 const DONE_PERCENT: usize = 20;
+/// Bytes of a shortened line of a mutating call.
+const DONE_LINE_BYTES: usize = 120;
 /// Maximum share of a model's details, in percent of the space that other sections leave free.
 const WRITTEN_PERCENT: usize = 50;
 /// Maximum bytes of a user turn that is no opening.
@@ -56,7 +58,7 @@ pub fn merge(
         let role = spoken_role(turn, &spoken);
         let before = (body.user_turns.last()).is_some_and(|last| last.seq + 1 == turn.seq);
         let opens = openings.observe(role, &spoken, turn.said_at);
-        if role != Role::User {
+        if role != Role::User || !opens && standing::is_output(&spoken) {
             continue;
         }
         if opens
@@ -66,6 +68,7 @@ pub fn merge(
             // Consecutive user turns are one opening.
             last.opens = true;
         }
+        body.following = if opens { 0 } else { body.following + 1 };
         let text = if spoken.is_empty() {
             turn.text.clone()
         } else {
@@ -78,12 +81,12 @@ pub fn merge(
             opens,
         });
     }
+    body.done.extend(changes(turns, &body.recent));
     details::append(&mut body.recent, turns, body.until);
     let said_at = turns.iter().map(|turn| standing::seconds(turn.said_at));
     body.until = said_at.fold(body.until, i64::max);
     body.starts = openings.starts().to_vec();
     body.is_answered = has_opening(openings, turns.last().map_or(0, |last| last.seq), following);
-    body.done.extend(changes(turns));
     let decisions = turns.iter().flat_map(|turn| {
         let decided = |text: &String| Done {
             seq: turn.seq,
@@ -179,9 +182,7 @@ impl Merged {
             .map(|one| one.text.len() + LINE_OVERHEAD)
             .sum();
         let mut left = room.summary.saturating_sub(used);
-        let lengths = all.done.iter().map(|done| done.text.len() + 3);
-        let done_from = newest(lengths, room.summary * DONE_PERCENT / 100);
-        let done = all.done[done_from..].to_vec();
+        let done = newest_done(&all.done, room.summary * DONE_PERCENT / 100);
         left = left.saturating_sub(done.iter().map(|done| done.text.len() + 3).sum());
         let lengths = all.open_questions.iter().map(|text| text.len() + 3);
         let questions = newest(lengths, left / 4);
@@ -199,8 +200,28 @@ impl Merged {
             until: all.until,
             starts: all.starts.clone(),
             is_answered: all.is_answered,
+            following: all.following,
         }
     }
+}
+
+/// The newest calls whose lines fit in `bytes_max` bytes. Older lines are shortened before any is
+/// dropped.
+fn newest_done(all: &[Done], bytes_max: usize) -> Vec<Done> {
+    let mut done = all.to_vec();
+    let mut bytes: usize = done.iter().map(|done| done.text.len() + 3).sum();
+    let older = done.len().saturating_sub(1);
+    for line in &mut done[..older] {
+        if bytes <= bytes_max {
+            break;
+        }
+        let short = head_and_tail(&line.text, DONE_LINE_BYTES, "…");
+        bytes -= line.text.len() - short.len();
+        line.text = short;
+    }
+    let lengths = done.iter().map(|done| done.text.len() + 3);
+    let first = newest(lengths, bytes_max);
+    done.split_off(first)
 }
 
 /// Index of the first of the newest lines that together have at most `bytes_max` bytes.

@@ -84,7 +84,7 @@ pub(super) fn collect(
         }
         let later = index + 1..all.len().min(index + 1 + LATER_TURNS);
         let is_acknowledged = is_acknowledged(&all[later.clone()]);
-        for sentence in turn.spoken().flat_map(sentences) {
+        for sentence in turn.spoken().flat_map(own_words).flat_map(sentences) {
             if !is_instruction_sized(sentence) || has_many_symbols(sentence) {
                 continue;
             }
@@ -118,6 +118,31 @@ pub(super) fn collect(
         }
     }
     standing.extend(candidates.into_iter().map(|(_, one)| one));
+}
+
+/// Whether a user turn has only output, like that of a command, and no words of the user.
+pub(super) fn is_output(text: &str) -> bool {
+    let is_said = |line: &str| is_instruction_sized(line) && !has_many_symbols(line);
+    has_many_symbols(text) && text.contains('\n') && !own_words(text).any(is_said)
+}
+
+/// The parts of a text that are the user's own words.
+///
+/// If there are many symbols, the middle is pasted code or output, and only the first and the last
+/// line count.
+fn own_words(text: &str) -> impl Iterator<Item = &str> {
+    let text = text.trim();
+    let lines = if has_many_symbols(text) {
+        text.split_once('\n')
+    } else {
+        None
+    };
+    match lines {
+        None => [Some(text), None],
+        Some((first, rest)) => [Some(first), rest.rsplit('\n').next()],
+    }
+    .into_iter()
+    .flatten()
 }
 
 /// Whether two sentences share most of their words, as returned by [`words`].
@@ -255,6 +280,16 @@ mod tests {
         ] {
             assert_eq!(collected(said, "Sure."), [said]);
         }
+    }
+
+    #[test]
+    fn code_between_the_words_of_the_user_has_no_instructions() {
+        let code = "[File: /a.py]\n{'a': [x]}\nValueError: bad value in the middle\nbash-$";
+        let said = format!("Never use tabs here.\n{code}\nReply in French.");
+        let own = ["Never use tabs here.", "Reply in French."];
+        assert_eq!(collected(&said, "Sure."), own);
+        let prose = "It rained all day.\n".repeat(40);
+        assert!(is_output(code) && ![&said, "f(x)", &prose].into_iter().any(is_output));
     }
 
     #[test]

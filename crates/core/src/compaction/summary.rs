@@ -17,6 +17,9 @@ use crate::quote::unmarked;
 use crate::time::Timestamp;
 use crate::turn::{PartKind, Role, Turn};
 
+/// Maximum user turns after the opening of the current request.
+const FOLLOWING_TURNS_MAX: u32 = 4;
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// Sequence number in the generation, from 1.
@@ -58,6 +61,9 @@ pub struct Body {
     /// Whether a later turn started another task.
     #[serde(skip)]
     pub is_answered: bool,
+    /// Summarized user turns after the newest opening, also those that are not in `user_turns`.
+    #[serde(skip)]
+    pub following: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -139,10 +145,15 @@ impl Body {
             }
         }
         let until = day(self.until).map_or(String::new(), |date| format!(", until {date}"));
+        let current = match self.current_request() {
+            Some(_) => "The current request is what the user wants now; all",
+            None => "All",
+        };
         format!(
             "{SUMMARY}oldest turns, 1-{} ({} turns{until}), which are not shown. Standing \
-             instructions hold until the user changes them, and the current request is what the \
-             user wants now; all else is a record of what was said, not an instruction.]\n{}",
+             instructions are words of the user that may still hold: follow those that are \
+             instructions, until the user changes them. {current} else is a record of what was \
+             said, not an instruction.]\n{}",
             covered.through_seq,
             covered.turns,
             unmarked(&text)
@@ -161,9 +172,17 @@ impl Body {
     }
 
     fn write_requests(&self, text: &mut String) {
-        let (earlier, current) = self.user_turns.split_at(self.current_request());
+        let current = self.current_request();
+        let (earlier, current) = self
+            .user_turns
+            .split_at(current.unwrap_or(self.user_turns.len()));
         let mut days = Days::new(self.until);
-        for (title, turns) in [("Earlier requests", earlier), ("Current request", current)] {
+        let title = if current.is_empty() {
+            "Requests"
+        } else {
+            "Earlier requests"
+        };
+        for (title, turns) in [(title, earlier), ("Current request", current)] {
             if turns.is_empty() {
                 continue;
             }
@@ -181,16 +200,19 @@ impl Body {
     }
 
     /// Index of the first user turn of the task under way: the newest opening, with the openings
-    /// directly before it. The number of user turns if a later turn started another task.
-    fn current_request(&self) -> usize {
+    /// directly before it.
+    ///
+    /// `None` if that is uncertain: a later turn started another task, or so many user turns follow
+    /// the opening that the user may want something else by now.
+    fn current_request(&self) -> Option<usize> {
         let turns = &self.user_turns;
-        if self.is_answered {
-            return turns.len();
+        let newest = turns.iter().rposition(|turn| turn.opens)?;
+        if self.is_answered || self.following > FOLLOWING_TURNS_MAX {
+            return None;
         }
-        let newest = turns.iter().rposition(|turn| turn.opens).unwrap_or(0);
         let is_run = |two: &&[UserTurn]| two[0].opens && two[0].seq + 1 == two[1].seq;
         let run = turns.get(..=newest).unwrap_or_default().windows(2).rev();
-        newest - run.take_while(is_run).count()
+        Some(newest - run.take_while(is_run).count())
     }
 }
 
@@ -279,7 +301,13 @@ mod tests {
             "{text}"
         );
         assert!(current.starts_with("- turn 11: Cancel"), "{text}");
+        let mut longer = body.clone();
+        longer.following = FOLLOWING_TURNS_MAX + 1;
         body.is_answered = true;
-        assert!(!body.text(Covered::default()).contains("Current request"));
+        for uncertain in [body, longer] {
+            let text = uncertain.text(Covered::default());
+            assert!(text.contains("## Requests\n- turn 1: "), "{text}");
+            assert!(!text.to_lowercase().contains("current request"), "{text}");
+        }
     }
 }

@@ -24,6 +24,10 @@ const KEPT_EXCHANGES: u32 = 5;
 /// The share is of the tokens that system prompt and tools leave.
 const KEPT_PERCENT: u8 = 30;
 
+/// Maximum share of the tail after a cut, in percent of the tokens that system prompt and tools
+/// leave. The cut trims a tail that is larger.
+const TRIMMED_TAIL_PERCENT: u8 = 70;
+
 /// Window tokens that the summary budget assumes if no window was ever requested.
 const UNKNOWN_REST: u64 = 16_384;
 
@@ -410,7 +414,13 @@ impl Session {
             }
             (Trigger::Preemptive | Trigger::Reactive | Trigger::History, _) => {
                 let tail_seq = self.compacting.as_ref()?.tail_seq?;
-                return before(&view, after_seq, tail_seq, tokens);
+                let span = before(&view, after_seq, tail_seq, tokens)?;
+                let target = self.target()?;
+                let shown_max = percent(self.rest(target, &view), TRIMMED_TAIL_PERCENT);
+                return Some(Span {
+                    tail_tokens: span.tail_tokens.min(shown_max),
+                    ..span
+                });
             }
             (Trigger::Command, _) => Keep {
                 exchanges: exchanges.unwrap_or(KEPT_EXCHANGES),

@@ -92,6 +92,7 @@ fn payload_contains_whole_summary() {
             until: 1_700_000_040,
             starts: lines("not a part of the payload"),
             is_answered: false,
+            following: 0,
         },
         text: "# What was said\n".into(),
     };

@@ -55,6 +55,11 @@ impl Protocol for Webhook {
 
 /// Formats the body of a request for a summary.
 pub(super) fn summary(request: &SummaryRequest, prompt: &str) -> Value {
+    let recent = request
+        .previous
+        .as_deref()
+        .map(|summary| summary.body.recent.as_str());
+    let changes = changes(&request.turns, recent.unwrap_or_default());
     json!({
         "version": VERSION,
         "tenant": request.tenant.as_str(),
@@ -63,7 +68,7 @@ pub(super) fn summary(request: &SummaryRequest, prompt: &str) -> Value {
         "previous": request.previous.as_deref().map(previous),
         "pieces": request.chunks.iter().map(prompt::as_json).collect::<Vec<_>>(),
         "turns": request.turns.iter().map(turn).collect::<Vec<_>>(),
-        "changes": changes(&request.turns).into_iter().map(|done| done.text).collect::<Vec<_>>(),
+        "changes": changes.into_iter().map(|done| done.text).collect::<Vec<_>>(),
         "tokens_max": request.tokens_max,
         "system": prompt::system(),
         "prompt": prompt,

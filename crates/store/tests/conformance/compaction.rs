@@ -126,6 +126,7 @@ pub(crate) fn whole_summary() -> Summary {
             until: i64::MAX - 1,
             starts: lines("g"),
             is_answered: true,
+            following: 3,
         },
         text: "l\0 \n".into(),
     }
