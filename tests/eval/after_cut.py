@@ -20,6 +20,7 @@ task      the first message of the conversation under way: 60 % of the distinct 
 standing  the planted instructions: 70 % of the words in one line; also by the number of
           compactions so far (1st, 2nd to 5th)
 precise   lines of the section "Standing instructions" that hold a planted instruction
+current   sections "Current request" that begin with a turn of the conversation under way
 changes   the state-changing calls of the conversation under way: the first argument's value
 
 A share without a sample is `nan`. `values` is the number of samples of `used`. Columns about all
@@ -46,6 +47,7 @@ import dataclasses
 import json
 import math
 import pathlib
+import re
 import sys
 import tempfile
 import time
@@ -59,7 +61,8 @@ from kit import Daemon, check_openai, generated, settled  # noqa: E402
 
 PRICES = (0.1, 0.25, 0.5)
 ALTERNATIVES = ("sliding", "plain", "raw end")
-COLUMNS = ("cuts", "values", "used", "task", "standing", "1st", "2-5", "precise", "changes", "prefix",
+COLUMNS = ("cuts", "values", "used", "task", "standing", "1st", "2-5", "precise", "current",
+           "changes", "prefix",
            *(f"cost {price}" for price in PRICES), "fill", "invalid", "over")
 
 
@@ -78,6 +81,8 @@ class Cut:
     summary: str
     # For each line of the standing instructions, whether it is a planted one.
     precise: list
+    # Whether the section "Current request" is of the conversation under way; empty without one.
+    current: list
 
 
 @dataclasses.dataclass
@@ -227,7 +232,19 @@ def grade(run, position, window, messages):
         texts=[f"{message['role']}: {text}" for message, text in zip(messages, texts)],
         summary="\n".join(summary),
         precise=standing_lines(session, "\n".join(summary)),
+        current=current_request(session, position, "\n".join(summary)),
     )
+
+
+def current_request(session, position, summary):
+    """Whether the current request of a summary is of the conversation under way, if it has one."""
+    start, _ = session.conversation(position)
+    _, _, section = summary.partition("## Current request\n")
+    turns = [int(turn) for turn in re.findall(
+        r"^- (?:\([-0-9]+\) )?turn (\d+):", section.partition("\n## ")[0], re.MULTILINE)]
+    # The recordings end with the user, whose last turn directly precedes the next request.
+    first = [turn for i, turn in enumerate(turns) if turn - turns[0] == i]
+    return [first[-1] - 1 >= start] if first else []
 
 
 def standing_lines(session, summary):
@@ -289,6 +306,7 @@ def summarize(name, budget, runs):
         "values": sum(len(cut.grades["memoird"]["used"]) for cut in cuts),
         **shares(cuts, "memoird"),
         "precise": 100 * mean([planted for cut in cuts for planted in cut.precise]),
+        "current": 100 * mean([is_current for cut in cuts for is_current in cut.current]),
         "prefix": 100 * reused / sent,
         **{f"cost {price}": cost(sent, reused, price) / cost(*sliding, price) for price in PRICES},
         "fill": 100 * mean([cut.fill for cut in cuts]),
@@ -331,8 +349,6 @@ def missed_goals(row):
     elif row["room"] < 16_000:
         # These agents get their commands' output as user turns, and the current user turn is whole.
         at_most["fill"] = 60
-        # Not reached yet: two of 32 values are missing, the name of a file in two of 28 windows.
-        at_least["used"] = 93
     # Figures count as they are printed.
     shown = {column: float(cell(row, column)) for column in at_least | at_most}
     return [f"{row['label']}: {column} is {cell(row, column)}, goal: {sign} {goal}"
@@ -415,6 +431,7 @@ def arguments():
     add("--hard", action="store_true", help="plant instructions in the words of the domain")
     add("--short", action="store_true", help="plant instructions of a few words")
     add("--embed", action="store_true", help="plant inside the user's next turn")
+    add("--closed", action="store_true", help="end each conversation with a reply of the agent")
     add("--tools", type=int, default=0, help="tokens of tool definitions")
     add("--dump", type=path, help="write windows and summaries to this folder")
     add("--goals", action="store_true", help="exit with 1 if a goal is missed")

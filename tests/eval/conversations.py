@@ -95,6 +95,13 @@ REPLIES = [
     "Sure.",
     "Thanks for telling me. I will follow that for the rest of our conversation.",
 ]
+# For `--closed`: last replies of the agent. The recordings end with the user.
+CLOSINGS = [
+    "You're welcome! Have a great day.",
+    "Glad I could help. Goodbye!",
+    "You're welcome! If you need anything else, just let me know.",
+    "Done. Take care!",
+]
 # The first five conversations of a session get one instruction each.
 PLANTED_PER_SESSION = 5
 
@@ -171,14 +178,14 @@ def sessions(name, conversations, size, options):
                 continue
             # Most user turns of software agents are output of commands. Nothing is planted there.
             planted = [] if name == "agents" else rng.sample(sentences, PLANTED_PER_SESSION)
-            made.append(chain(group, planted, options.embed, rng))
+            made.append(chain(group, planted, options, rng))
     return made
 
 
-def chain(group, sentences, embed, rng):
+def chain(group, sentences, options, rng):
     """Chains conversations into one session, with one sentence in each of the first ones.
 
-    The sentence follows the agent's first reply, as a turn of its own or, with `embed`, at the
+    The sentence follows the agent's first reply, as a turn of its own or, with `--embed`, at the
     end of the user's next turn.
     """
     first = group[0][0]
@@ -190,11 +197,13 @@ def chain(group, sentences, embed, rng):
                        if message["role"] == "assistant" and not message.get("tool_calls")), len(messages))
         if number < len(sentences) and at < len(messages) and messages[at]["role"] == "user":
             session.planted.append((len(session.messages) + at, sentences[number]))
-            if embed:
+            if options.embed:
                 messages[at]["content"] += " " + sentences[number]
             else:
                 messages[at:at] = [{"role": "user", "content": sentences[number]},
                                    {"role": "assistant", "content": rng.choice(REPLIES)}]
+        if options.closed and messages[-1]["role"] == "user":
+            messages.append({"role": "assistant", "content": rng.choice(CLOSINGS)})
         session.messages += messages
     return session
 
