@@ -404,8 +404,10 @@ impl History {
 
     /// Finds the calls of a turn's results. The results must be valid.
     fn targets_of(&self, record: &TurnRecord, results: &[Box<str>]) -> Vec<Target> {
-        // Results that came too late were never stored.
-        let is_opening = record.seq == 1 || self.opening_orphan().is_some();
+        // Results that came too late were never stored. Of those that opened the generation, the
+        // oldest may have been dropped.
+        let is_first = self.tail.is_empty() && self.pinned().is_empty();
+        let is_opening = is_first || self.opening_orphan().is_some();
         let otherwise = if is_opening || record.takes_orphans {
             Target::Unknown
         } else {
