@@ -32,7 +32,7 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 15] = [
+const LAYERS: [Layer; 16] = [
     Layer {
         name: "memoird-core",
         ours: &[],
@@ -143,9 +143,17 @@ const LAYERS: [Layer; 15] = [
         banned: &[],
         only: None,
     },
+    // A client like any other: no crate of the daemon, except for rules without I/O.
+    Layer {
+        name: "memoird-cli",
+        ours: &["memoird-core", "memoird-proto"],
+        banned: SQL,
+        only: None,
+    },
     Layer {
         name: "memoird",
         ours: &[
+            "memoird-cli",
             "memoird-core",
             "memoird-formats",
             "memoird-store",

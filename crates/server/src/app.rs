@@ -32,7 +32,7 @@ use crate::connections::serve::{Io, Port, Protocol, http2};
 use crate::connections::socket::{ListenAddress, Listener};
 use crate::connections::{Connection, Connections, Ports};
 use crate::data_files::DataFiles;
-use crate::exit::{CliError, Exit};
+use crate::exit::{self, CliError, Exit};
 use crate::health::{Health, JournalFollower};
 use crate::heavy::HeavyWork;
 use crate::journal_location::{self, JournalResources, OpenJournal};
@@ -143,7 +143,7 @@ impl App {
                 data_files.data_dir.display()
             )));
         }
-        data_files.check_key()?;
+        data_files.check_key().map_err(exit::of_store)?;
         let server = config.server.clone();
         let request_bytes = config.request_bytes();
         let tls = server

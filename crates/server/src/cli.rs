@@ -1,41 +1,18 @@
 //! The command line of `memoird`.
 //!
-//! `serve` and `config` belong to the daemon. All other commands use only the public API.
+//! Commands that call a daemon are in `memoird-cli`. The others here read or write files, or start
+//! a daemon.
 
 mod backup;
 mod cert;
 mod checkpoints;
-mod choice;
-mod clock;
-mod cluster;
-mod compaction;
-mod connect;
-mod connector;
-mod daemon;
 mod demo;
-mod document;
+mod dry_run;
 mod encrypt;
-mod erase;
-mod export;
-mod hooks;
-mod import;
-mod json;
-mod lines;
 mod manual;
-mod memory;
 mod migrate;
-pub(crate) mod output;
-mod pages;
 mod private;
-mod progress;
-mod redact;
-mod replay;
-mod search;
-mod sessions;
-mod transcript;
 mod verify;
-mod watch;
-mod window;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -44,6 +21,9 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use memoird_cli::ClientCommand;
+use memoird_cli::connect::ClientArgs;
+use memoird_cli::exit::CODES_HELP;
 use memoird_store::conversion::ConversionTarget;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -52,22 +32,11 @@ use crate::runtime::new_runtime;
 use backup::{BackupArgs, RestoreArgs};
 use cert::CertArgs;
 use checkpoints::CheckpointsCommand;
-use connect::ClientArgs;
-use daemon::StatsArgs;
 use demo::DemoArgs;
-use document::DocCommand;
+use dry_run::ReplayOrDryRunArgs;
 use encrypt::EncryptArgs;
-use export::ExportArgs;
-use hooks::HooksCommand;
-use import::ImportArgs;
-use memory::MemoryCommand;
 use migrate::MigrateArgs;
-use replay::ReplayArgs;
-use search::SearchArgs;
-use sessions::SessionsCommand;
 use verify::VerifyArgs;
-use watch::WatchArgs;
-use window::WindowArgs;
 
 /// Session daemon for chat bots
 ///
@@ -79,7 +48,7 @@ use window::WindowArgs;
     propagate_version = true,
     max_term_width = 100
 )]
-#[command(after_long_help = crate::exit::CODES_HELP)]
+#[command(after_long_help = CODES_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     client: ClientArgs,
@@ -101,38 +70,12 @@ enum Command {
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Replay recorded conversations into sessions, message by message
-    Replay(ReplayArgs),
-    /// List, show, end and erase sessions
-    #[command(subcommand)]
-    Sessions(SessionsCommand),
-    /// List, add, search, forget, export and import memories
-    #[command(subcommand)]
-    Memory(MemoryCommand),
-    /// List, put, delete, export and import documents
-    #[command(subcommand)]
-    Doc(DocCommand),
-    /// Search the transcripts of live and ended sessions
-    Search(Box<SearchArgs>),
-    /// Draw the window of a session's next model call, with its omissions and their reasons
-    Window(WindowArgs),
-    /// Print session events as they happen
-    Watch(WatchArgs),
+    Replay(ReplayOrDryRunArgs),
+    #[command(flatten)]
+    Client(ClientCommand),
     /// Read the checkpoints written by a git hook, from disk
     #[command(subcommand)]
     Checkpoints(CheckpointsCommand),
-    /// List, retry and drop pending hook deliveries (role admin)
-    #[command(subcommand)]
-    Hooks(HooksCommand),
-    /// Show counters and totals since the daemon started (role admin)
-    Stats(StatsArgs),
-    /// Show the daemons that share the journal, the leader, and overdue work (role admin)
-    Cluster,
-    /// Reload the daemon's configuration file (role admin)
-    Reload,
-    /// Export live sessions with their turns and state as JSON lines, for `memoird import`
-    Export(ExportArgs),
-    /// Import sessions from `memoird export`, ChatGPT or Claude; existing turns are not changed
-    Import(ImportArgs),
     /// Verify the journal and memories: checksums of turns, and files page by page
     Verify(VerifyArgs),
     /// Back up all data of the running daemon to a directory (role admin)
@@ -143,8 +86,6 @@ enum Command {
     /// Decrypt the SQLite files of a data directory that no daemon is using
     Decrypt(EncryptArgs),
     Migrate(MigrateArgs),
-    /// Check whether the daemon accepts calls; needs no key, exits nonzero if it does not
-    Health,
     Cert(CertArgs),
     /// Print a shell completion script
     Completions {
@@ -212,20 +153,9 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         }
         Command::Config(ConfigCommand::PrintDefault) => crate::config::print_default(),
         Command::Demo(args) => block_on(demo::run(&client, args)),
-        Command::Replay(args) => block_on(replay::run(&client, args)),
-        Command::Sessions(command) => block_on(sessions::run(&client, command)),
-        Command::Memory(command) => block_on(memory::run(&client, command)),
-        Command::Doc(command) => block_on(document::run(&client, command)),
-        Command::Search(args) => block_on(search::run(&client, *args)),
-        Command::Window(args) => block_on(window::run(&client, args)),
-        Command::Watch(args) => block_on(watch::run(&client, args)),
+        Command::Replay(args) => block_on(dry_run::run(&client, args)),
+        Command::Client(command) => block_on(command.run(&client)),
         Command::Checkpoints(command) => checkpoints::run(client.json, command),
-        Command::Hooks(command) => block_on(hooks::run(&client, command)),
-        Command::Stats(args) => block_on(daemon::stats(&client, args)),
-        Command::Cluster => block_on(cluster::run(&client)),
-        Command::Reload => block_on(daemon::reload(&client)),
-        Command::Export(args) => block_on(export::run(&client, args)),
-        Command::Import(args) => block_on(import::run(&client, args)),
         Command::Verify(VerifyArgs {
             dir: Some(dir),
             key,
@@ -236,7 +166,6 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Encrypt(args) => encrypt::run(&args, ConversionTarget::Encrypted, client.json),
         Command::Decrypt(args) => encrypt::run(&args, ConversionTarget::Plain, client.json),
         Command::Migrate(args) => migrate::run(&args, client.json),
-        Command::Health => block_on(daemon::health(&client)),
         Command::Cert(args) => cert::run(&args, client.json),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::man(dir.as_deref()),

@@ -14,6 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use memoird_cli::output;
 use memoird_core::config::{AsText, Auto, Environment, Problem, Problems, Size, Span, Unit};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
@@ -31,7 +32,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::output;
 use crate::connections::ConnectionsConfig;
 use crate::connections::socket::{FileMode, ListenAddress};
 use crate::data_files::DataFiles;

@@ -16,7 +16,7 @@ use crate::cluster::{ClusterView, MemberView};
 use crate::config::Config;
 #[cfg(feature = "postgres")]
 use crate::config::JournalLocation;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, of_store};
 
 /// Page caches may use 1/`FILES_SHARE` of `limits.memory`, in addition to it.
 ///
@@ -52,7 +52,7 @@ pub(crate) async fn open(
     waits_for: &watch::Sender<Option<String>>,
 ) -> Result<OpenJournal, CliError> {
     let cache_bytes = file_cache_bytes(config.engine.memory_bytes);
-    limit_caches(cache_bytes.unwrap_or(0))?;
+    limit_caches(cache_bytes.unwrap_or(0)).map_err(of_store)?;
     if config.engine.journal.durability == Durability::Off {
         return Ok(OpenJournal {
             store: None,
@@ -84,7 +84,10 @@ pub(crate) async fn open(
         let clock = store.clock()?;
         Ok::<_, StoreError>((store, clock))
     });
-    let (store, clock) = opened.await.map_err(|error| open_interrupted(&error))??;
+    let (store, clock) = opened
+        .await
+        .map_err(|error| open_interrupted(&error))?
+        .map_err(of_store)?;
     let machine = SystemMachine::resume(clock.as_ref());
     Ok(OpenJournal {
         store: Some(Arc::new(store)),
@@ -117,7 +120,7 @@ pub(crate) async fn open_memories(
         key,
         ..config.long_term.options.clone()
     };
-    Ok(MemoryStore::open(&config.long_term.dir, &options)?)
+    MemoryStore::open(&config.long_term.dir, &options).map_err(of_store)
 }
 
 impl JournalResources {
@@ -283,7 +286,7 @@ mod postgres {
     use crate::cluster::{ClusterView, MemberView};
     use crate::config::{Config, differing};
     use crate::data_files::JOURNAL;
-    use crate::exit::{CliError, Exit};
+    use crate::exit::{CliError, Exit, of_store};
 
     /// Interval for polling the members.
     const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(2);
@@ -313,7 +316,7 @@ mod postgres {
             .map_err(|error| {
                 CliError::failed(Exit::Internal, format!("opening the memories: {error}"))
             })?;
-        Ok(opened?)
+        opened.map_err(of_store)
     }
 
     pub(super) async fn open(
@@ -323,7 +326,7 @@ mod postgres {
         waits_for: &watch::Sender<Option<String>>,
     ) -> Result<OpenJournal, CliError> {
         info!(database = options.shown(), "opening the journal");
-        let lock = DirLock::take(dir)?;
+        let lock = DirLock::take(dir).map_err(of_store)?;
         let unused = dir.join(JOURNAL);
         if unused.exists() {
             let journal = unused.display();
@@ -344,7 +347,10 @@ mod postgres {
             let machine = SystemMachine::at(steady.unwrap_or_default());
             Ok::<_, StoreError>((Arc::new(store), machine))
         });
-        let (store, machine) = opened.await.map_err(|error| open_interrupted(&error))??;
+        let (store, machine) = opened
+            .await
+            .map_err(|error| open_interrupted(&error))?
+            .map_err(of_store)?;
         Ok(OpenJournal {
             store: Some(Arc::clone(&store) as Arc<dyn Store>),
             machine,
@@ -387,7 +393,8 @@ mod postgres {
             let offered = new_nonce_secret(machine);
             let postgres = spawn_blocking(move || store.secret("marks", offered.bytes()))
                 .await
-                .map_err(|error| open_interrupted(&error))??;
+                .map_err(|error| open_interrupted(&error))?
+                .map_err(of_store)?;
             let bytes = postgres.try_into().map_err(|_| {
                 let problem = "the nonce secret `marks` in memoird.secrets is damaged: delete its \
                     row, and new nonces are used";

@@ -7,18 +7,19 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use memoird_cli::connect::ClientArgs;
+use memoird_cli::progress::Progress;
+use memoird_cli::{clock, json, output, transcript};
 use memoird_proto::v1::{BackupFile, BackupManifest, BackupRequest};
 use memoird_store::{DirLock, private};
 use serde_json::json;
 
 use self::archive::{Archive, bad, failed, is_empty, sync_dir};
-use super::connect::ClientArgs;
 use super::encrypt::DataKeyArgs;
-use super::progress::Progress;
-use super::{clock, output, verify};
+use super::verify;
 use crate::blocks::{self, HASH_BYTES};
 use crate::data_files::{CONFIG, DataFiles, JOURNAL, MEMORIES, RESTORING};
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, of_store};
 
 #[derive(Args)]
 pub(crate) struct BackupArgs {
@@ -87,7 +88,9 @@ pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), 
 pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
     let manifest = archive::whole(&args.src)?;
     let key = args.key.read()?;
-    DataFiles::of_dir(&args.src, key).check_key()?;
+    DataFiles::of_dir(&args.src, key)
+        .check_key()
+        .map_err(of_store)?;
     let lock = begin(&args.data)?;
     let staged = args.data.join(RESTORING);
     private::dirs(&staged.join(MEMORIES)).map_err(failed(&staged))?;
@@ -126,7 +129,7 @@ pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
         ));
     }
     if let Some(at) = &manifest.created_at {
-        let at = clock::written(Some(at), super::transcript::TO_THE_SECOND);
+        let at = clock::written(Some(at), transcript::TO_THE_SECOND);
         output::note(&format!("restored as of {at} UTC"));
     }
     if manifest.files.iter().any(|file| file.path != CONFIG) {
@@ -211,5 +214,5 @@ impl From<std::io::Error> for RestoreError {
 }
 
 fn checkpoint_heads_json(manifest: &BackupManifest) -> serde_json::Value {
-    super::json::all(&manifest.checkpoint_heads)
+    json::all(&manifest.checkpoint_heads)
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::{Span, Timestamp, tz::TimeZone};
+use memoird_cli::output;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
@@ -14,7 +15,6 @@ use rcgen::{
 
 use serde_json::json;
 
-use super::output;
 use crate::exit::{CliError, Exit};
 use crate::process;
 

@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use memoird_cli::pages::all_if_zero;
+use memoird_cli::transcript::TO_THE_SECOND;
+use memoird_cli::{clock, output};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_hooks::git::{CheckpointEntry, Checkpoints, GitConfig};
 use memoird_store::encoding::timestamp_to_proto;
 use serde_json::{Value, json};
 
-use super::pages::all_if_zero;
-use super::transcript::TO_THE_SECOND;
-use super::{clock, output};
 use crate::config;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, of_git};
 
 #[derive(Subcommand)]
 pub(crate) enum CheckpointsCommand {
@@ -71,7 +71,9 @@ pub(crate) fn run(json: bool, command: CheckpointsCommand) -> Result<(), CliErro
 fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
     let limit = all_if_zero(args.limit);
     let checkpoints = args.location.open()?;
-    let found = checkpoints.list(limit, args.session.as_ref())?;
+    let found = checkpoints
+        .list(limit, args.session.as_ref())
+        .map_err(of_git)?;
     if json {
         let found: Vec<Value> = found.iter().map(entry).collect();
         output::print_json(&json!({ "checkpoints": found }))
@@ -82,7 +84,9 @@ fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
 
 fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let checkpoints = args.location.open()?;
-    let found = checkpoints.show(&args.session, args.generation)?;
+    let found = checkpoints
+        .show(&args.session, args.generation)
+        .map_err(of_git)?;
     let markdown = found.ok_or_else(|| {
         let life = args
             .generation
@@ -131,7 +135,7 @@ impl Location {
                 git.ok_or_else(|| CliError::failed(Exit::NoInput, problem))?
             }
         };
-        Ok(Checkpoints::open(&git, &self.tenant)?)
+        Checkpoints::open(&git, &self.tenant).map_err(of_git)
     }
 }
 

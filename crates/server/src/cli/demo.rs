@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use memoird_cli::connect::{ClientArgs, Target};
+use memoird_cli::json::short_name;
+use memoird_cli::watch::Columns;
+use memoird_cli::{clock, daemon, output, transcript, watch};
 use memoird_core::ids::{SessionId, TenantId};
 use memoird_hooks::git::{Checkpoints, GitConfig, LogEntry};
 use memoird_proto::v1::part::Part as Kind;
@@ -22,12 +26,8 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tonic::Streaming;
 
-use super::connect::{ClientArgs, Target};
-use super::json::short_name;
-use super::private::Daemon;
-use super::watch::Columns;
-use super::{clock, daemon, output, private, transcript, watch};
-use crate::exit::{CliError, Exit};
+use super::private::{self, Daemon};
+use crate::exit::{CliError, Exit, of_git};
 
 #[derive(Args)]
 pub(crate) struct DemoArgs {
@@ -226,14 +226,14 @@ impl Demo<'_> {
             dir: checkpoints_in(self.dir),
             ..GitConfig::default()
         };
-        let checkpoints = Checkpoints::open(&git, &TenantId::default_tenant())?;
+        let checkpoints = Checkpoints::open(&git, &TenantId::default_tenant()).map_err(of_git)?;
         printer.say("git log --stat:")?;
-        for commit in checkpoints.log(COMMITS_SHOWN)? {
+        for commit in checkpoints.log(COMMITS_SHOWN).map_err(of_git)? {
             printer.show(&described(&commit))?;
         }
         printer.pause(2.0).await;
-        let found = checkpoints.list(1, Some(&id(TRIP)?))?;
-        let markdown = checkpoints.show(&id(TRIP)?, None)?;
+        let found = checkpoints.list(1, Some(&id(TRIP)?)).map_err(of_git)?;
+        let markdown = checkpoints.show(&id(TRIP)?, None).map_err(of_git)?;
         let (Some(entry), Some(markdown)) = (found.first(), markdown) else {
             let problem = format!("the checkpoint of {TRIP} is not in {}", git.dir.display());
             return Err(CliError::failed(Exit::NoInput, problem));

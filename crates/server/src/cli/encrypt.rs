@@ -6,15 +6,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use memoird_cli::output;
+use memoird_cli::progress::Progress;
 use memoird_store::conversion::{ConversionOutcome, ConversionTarget, check_convertible, convert};
 use memoird_store::{DataKey, DirLock};
 use serde_json::json;
 
-use super::output;
-use super::progress::Progress;
 use crate::config;
 use crate::data_files::DataFiles;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, of_store};
 
 #[derive(Args)]
 pub(crate) struct DataKeyArgs {
@@ -75,15 +75,15 @@ pub(super) fn run(
         let problem = format!("{} contains neither a journal nor memories", dir.display());
         return Err(CliError::failed(Exit::NoInput, problem));
     }
-    let _data_lock = DirLock::take(&files.data_dir)?;
+    let _data_lock = DirLock::take(&files.data_dir).map_err(of_store)?;
     let _memories_lock = if files.memories_dir.exists() {
-        Some(DirLock::take(&files.memories_dir)?)
+        Some(DirLock::take(&files.memories_dir).map_err(of_store)?)
     } else {
         None
     };
     // Check all files first, so that a wrong key changes nothing.
     for path in &paths {
-        check_convertible(path, &key)?;
+        check_convertible(path, &key).map_err(of_store)?;
     }
     files.wipe_derived().map_err(failed)?;
     let outcome = convert_all(&dir, &paths, &key, target);
@@ -112,7 +112,7 @@ fn convert_all(
         let name = output::printable(&relative.display().to_string());
         let size = bytes(path);
         progress.show(|| format!("{name}, {}", output::size(size)));
-        let outcome = convert(path, key, target, |_| false)?;
+        let outcome = convert(path, key, target, |_| false).map_err(of_store)?;
         progress.add(size);
         if outcome == ConversionOutcome::Converted {
             converted += 1;

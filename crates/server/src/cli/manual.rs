@@ -8,9 +8,11 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use memoird_cli::exit::CODES_HELP;
+use memoird_cli::output;
 
-use super::{Cli, output};
-use crate::exit::{CODES_HELP, CliError};
+use super::Cli;
+use crate::exit::CliError;
 
 const NAME: &str = "memoird";
 

@@ -8,6 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use memoird_cli::output;
+use memoird_cli::progress::Progress;
 use memoird_core::hex;
 use memoird_memories::store::{FilesOptions, MemoryStore};
 use memoird_store::SqliteTransfer;
@@ -17,12 +19,10 @@ use memoird_store::transfer::{
 };
 use serde_json::json;
 
-use super::output;
-use super::progress::Progress;
 use crate::config;
 use crate::config::JournalLocation;
 use crate::data_files::DataFiles;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, of_store};
 use crate::runtime::new_runtime;
 
 /// Migrate all data to PostgreSQL or to a data directory, while no daemon is using it
@@ -62,7 +62,7 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     // The database connections need the runtime until both sides are closed.
     let runtime = new_runtime(false)?;
     let mut source = open_source(&files, &journal, &runtime)?;
-    let (id, rows) = identify(&mut *source)?;
+    let (id, rows) = identify(&mut *source).map_err(of_store)?;
     let mut target = open_target(&place, &files, &id, &runtime)?;
     // The target is marked as unfinished from here on.
     let memories = open_memories(&files, &journal, &runtime)?;
@@ -80,7 +80,8 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
             progress.add(rows);
             progress.show(|| table.name.to_owned());
         },
-    )?;
+    )
+    .map_err(of_store)?;
     compared.splice(0..0, journals);
     drop(progress);
     place.give_to_owner()?;
@@ -222,12 +223,12 @@ fn open_memories(
                 key: files.key,
                 ..FilesOptions::default()
             };
-            Ok(MemoryStore::open(&files.memories_dir, &options)?)
+            MemoryStore::open(&files.memories_dir, &options).map_err(of_store)
         }
         #[cfg(feature = "postgres")]
         JournalLocation::Postgres(options) => {
             let options = (**options).clone();
-            Ok(MemoryStore::in_postgres(options, runtime.handle())?)
+            MemoryStore::in_postgres(options, runtime.handle()).map_err(of_store)
         }
     }
 }
@@ -250,7 +251,7 @@ fn open_source(
                 let problem = format!("{} has no journal", files.data_dir.display());
                 return Err(CliError::failed(Exit::NoInput, problem));
             }
-            let source = SqliteTransfer::source(&files.data_dir, files.key)?;
+            let source = SqliteTransfer::source(&files.data_dir, files.key).map_err(of_store)?;
             Ok(Box::new(source))
         }
         #[cfg(feature = "postgres")]
@@ -273,7 +274,7 @@ fn open_target(
         MigrationTarget::Dir(dir) => {
             let files = DataFiles::of_dir(dir, files.key);
             check_whole(&files)?;
-            let target = SqliteTransfer::target(dir, files.key, source)?;
+            let target = SqliteTransfer::target(dir, files.key, source).map_err(of_store)?;
             // An existing search index would belong to another journal.
             let failed = CliError::io(format!("cannot write to {}", dir.display()));
             files.wipe_derived().map_err(failed)?;
@@ -291,7 +292,7 @@ fn open_target(
 /// Adds to a database error which side it is about.
 #[cfg(feature = "postgres")]
 fn at(place: &str) -> impl Fn(memoird_store::StoreError) -> CliError {
-    move |error| CliError::from(error).at(place)
+    move |error| of_store(error).at(place)
 }
 
 /// Rejects another key, and a directory with an interrupted restore or encryption.
@@ -303,7 +304,7 @@ fn check_whole(files: &DataFiles) -> Result<(), CliError> {
         );
         return Err(CliError::failed(Exit::Data, problem));
     }
-    Ok(files.check_key()?)
+    files.check_key().map_err(of_store)
 }
 
 /// Prints the row counts of both sides. A difference is a failure.

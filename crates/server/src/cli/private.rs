@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use memoird_cli::clock;
+use memoird_cli::connect::{Address, Target};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::clock;
-use super::connect::{Address, Target};
 use crate::exit::{CliError, Exit};
 
 const POLL_EVERY: Duration = Duration::from_millis(2);

@@ -5,14 +5,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use memoird_cli::connect::ClientArgs;
+use memoird_cli::output;
 use memoird_proto::v1::{VerifiedFile, VerifyRequest, VerifyResponse};
 use memoird_store::DataKey;
 
-use super::connect::ClientArgs;
 use super::encrypt::DataKeyArgs;
-use super::output;
 use crate::data_files::DataFiles;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, of_store};
 use crate::wire::to;
 
 #[derive(Args)]
@@ -45,7 +45,7 @@ pub(super) fn check(dir: &Path, key: Option<DataKey>) -> Result<VerifyResponse, 
         );
         return Err(CliError::failed(Exit::Data, problem));
     }
-    files.check_key()?;
+    files.check_key().map_err(of_store)?;
     let checks = files
         .verify()
         .map_err(|error| CliError::failed(Exit::Io, error.to_string()))?;

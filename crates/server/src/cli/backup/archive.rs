@@ -10,13 +10,13 @@ use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use memoird_cli::json;
 use memoird_proto::v1::backup_response::Step;
 use memoird_proto::v1::{BackupFile, BackupManifest, BackupResponse};
 use memoird_store::{DirLock, private};
 use prost::Message;
 
 use crate::blocks;
-use crate::cli::json;
 use crate::data_files::{CONFIG, JOURNAL, MEMORIES};
 use crate::exit::{CliError, Exit};
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use memoird_cli::progress::Progress;
 use memoird_core::sha256::Sha256;
 use memoird_memories::MemoryError;
 use memoird_memories::store::{Contents, MemoryStore};
 use memoird_store::transfer::{TableComparison, TableDigest};
 
-use super::super::progress::Progress;
 use crate::exit::{CliError, Exit};
 
 /// Progress steps per tenant: read the source, copy, read the target.

@@ -1,0 +1,129 @@
+//! Output of compactions, and `memoird sessions compact` and `undo-compaction`.
+
+use clap::Args;
+use memoird_proto::v1::{
+    CompactSessionRequest, CompactSessionResponse, CompactionInfo, SummaryInfo,
+    UndoCompactionRequest, UndoCompactionResponse,
+};
+
+use super::connect::Target;
+use super::{clock, output};
+use crate::exit::CliError;
+
+/// Maximum characters of a line of a summary, or of an error.
+const LINE_CHARS_MAX: usize = 400;
+
+#[derive(Args)]
+pub struct CompactArgs {
+    /// Session id, chosen by the bot
+    id: String,
+    /// Number of newest exchanges to keep verbatim; 0 keeps none [default: 5, or fewer if they need
+    /// over 30 % of the window]
+    #[arg(long, value_name = "N")]
+    keep: Option<u32>,
+}
+
+pub(super) async fn compact(
+    target: &Target,
+    args: CompactArgs,
+    json: bool,
+) -> Result<(), CliError> {
+    let request = CompactSessionRequest {
+        session_id: args.id,
+        keep_exchanges: args.keep,
+    };
+    let reply = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .compact_session(request)
+            .await,
+    )?;
+    output::show(json, &reply, compacted)
+}
+
+/// Reverts the last summary.
+pub(super) async fn undo(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
+    let request = UndoCompactionRequest { session_id };
+    let reply = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .undo_compaction(request)
+            .await,
+    )?;
+    output::show(json, &reply, undone)
+}
+
+fn undone(reply: &UndoCompactionResponse) -> String {
+    let turns = output::counted(reply.restored_turns, "turn", "turns");
+    let session = reply.session.as_ref();
+    let now = if session.is_some_and(|session| session.has_summary) {
+        "the previous summary applies again"
+    } else {
+        "there is no summary any more"
+    };
+    format!("taken back: windows show {turns} again, and {now}")
+}
+
+/// Describes which turns a summary covers, in one line.
+pub(super) fn stands_for(summary: &SummaryInfo) -> String {
+    format!(
+        "no. {}, of {} ({}-{} newly), by {}, {} ago",
+        summary.number,
+        output::counted(summary.turns, "turn", "turns"),
+        summary.first_seq,
+        summary.through_seq,
+        output::one_line(&summary.made_by, 60),
+        clock::age(summary.made_at.as_ref()),
+    )
+}
+
+/// Describes the state of compaction of a session, if there is something to report.
+pub(super) fn health(info: &CompactionInfo) -> Option<String> {
+    let mut words = Vec::new();
+    if info.running {
+        words.push("one is being made".to_owned());
+    }
+    if info.breaker != "closed" && !info.breaker.is_empty() {
+        let breaker = output::printable(&info.breaker).replace('_', " ");
+        words.push(format!("breaker {breaker}"));
+    }
+    match info.consecutive_failures {
+        0 => {}
+        1 => words.push("failed once".to_owned()),
+        times => words.push(format!("failed {times} times in a row")),
+    }
+    if !info.last_error.is_empty() {
+        words.push(output::one_line(&info.last_error, LINE_CHARS_MAX));
+    }
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// Returns the non-blank lines of a summary's text.
+pub(super) fn text_lines(text: &str) -> impl Iterator<Item = String> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| output::one_line(line, LINE_CHARS_MAX))
+}
+
+fn compacted(reply: &CompactSessionResponse) -> String {
+    let Some(summary) = &reply.summary_info else {
+        return "nothing to summarize".to_owned();
+    };
+    let stands_for = stands_for(summary);
+    if !reply.is_new {
+        return format!("nothing new to summarize; the summary stays: {stands_for}");
+    }
+    let mut lines = vec![
+        format!("summary {stands_for}"),
+        format!(
+            "{} → {} tokens",
+            output::count(reply.tokens_before),
+            output::count(reply.tokens_after)
+        ),
+        String::new(),
+    ];
+    lines.extend(text_lines(&reply.summary));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! `memoird health`, `reload` and `stats`: the state of the daemon, for operators and probes.
+
+use std::time::Duration;
+
+use clap::Args;
+use memoird_proto::v1::{
+    GetStatsRequest, GetStatsResponse, ReloadConfigRequest, ReloadConfigResponse, TenantStats,
+};
+use serde_json::json;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::connect::ClientArgs;
+use super::output;
+use crate::exit::{CliError, Exit};
+
+/// Service to check. The daemon as a whole (the empty name) reports SERVING even while it drains.
+const SERVICE: &str = "memoird.v1.SessionService";
+/// Timeout of a health check. Shorter than the probe timeouts in deploy/.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// Prints the health status. Fails unless the daemon accepts calls.
+pub(crate) async fn health(client: &ClientArgs) -> Result<(), CliError> {
+    let addr = client.connect.address()?;
+    let mut health = HealthClient::new(client.connect.channel()?);
+    let request = HealthCheckRequest {
+        service: SERVICE.to_owned(),
+    };
+    let reply = tokio::time::timeout(ANSWER_TIME_MAX, health.check(request)).await;
+    let late = format!("no answer within {ANSWER_TIME_MAX:?}");
+    let answer = reply
+        .map_err(|_| CliError::unavailable(&addr.to_string(), &late))?
+        .map_err(|status| CliError::of_call(&addr.to_string(), &status))?;
+    let status = answer.into_inner().status();
+    let name = status.as_str_name();
+    if client.json {
+        output::print_json(&json!({ "status": name }))?;
+    } else {
+        output::print(name)?;
+    }
+    match status {
+        ServingStatus::Serving => Ok(()),
+        _ => {
+            let problem = format!("memoird at {addr} does not accept calls");
+            Err(CliError::failed(Exit::Unavailable, problem))
+        }
+    }
+}
+
+pub(crate) async fn reload(client: &ClientArgs) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    let reply = target.done(target.admin().reload_config(ReloadConfigRequest {}).await)?;
+    output::show(client.json, &reply, reload_text)
+}
+
+/// Formats the result of a reload, one setting per line.
+pub fn reload_text(reply: &ReloadConfigResponse) -> String {
+    let ReloadConfigResponse { applied, refused } = reply;
+    if applied.is_empty() && refused.is_empty() {
+        return "nothing has changed".to_owned();
+    }
+    let applied = applied.iter().map(|setting| ("applied", setting));
+    let refused = refused.iter().map(|setting| ("refused", setting));
+    let lines = applied
+        .chain(refused)
+        .map(|(what, setting)| format!("{what}  {}", output::printable(setting)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[derive(Args)]
+pub struct StatsArgs {
+    /// Tenant to show [default: all]
+    #[arg(long, value_name = "ID")]
+    tenant: Option<String>,
+}
+
+pub(crate) async fn stats(client: &ClientArgs, args: StatsArgs) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    let request = GetStatsRequest {
+        tenant: args.tenant.unwrap_or_default(),
+    };
+    let stats = target.done(target.admin().get_stats(request).await)?;
+    output::show(client.json, &stats, stats_text)
+}
+
+fn stats_text(stats: &GetStatsResponse) -> String {
+    let process = process(stats);
+    match &*stats.tenants {
+        [] => process,
+        all => format!("{process}\n\n{}", tenants(all)),
+    }
+}
+
+fn process(stats: &GetStatsResponse) -> String {
+    let started = stats.started_at.as_ref();
+    let per_commit = stats.commit_sets as f64 / stats.commits.max(1) as f64;
+    output::rows([
+        (
+            "started",
+            started.map_or("-".to_owned(), ToString::to_string),
+        ),
+        ("CPU", format!("{:.2} s", stats.cpu_seconds)),
+        ("memory", output::size(stats.rss_bytes)),
+        ("sessions live", output::count(stats.sessions_live)),
+        ("turns live", output::count(stats.turns_live)),
+        ("size live", output::size(stats.bytes_live)),
+        ("sessions created", output::count(stats.sessions_created)),
+        ("expired", output::count(stats.expired)),
+        ("evicted", output::count(stats.evicted)),
+        ("ended", output::count(stats.ended)),
+        ("turns appended", output::count(stats.turns_appended)),
+        ("commits", output::count(stats.commits)),
+        ("sets per commit", format!("{per_commit:.1}")),
+        ("hooks pending", output::count(stats.hooks_pending)),
+        ("hooks dead", output::count(stats.hooks_dead)),
+    ])
+}
+
+fn tenants(tenants: &[TenantStats]) -> String {
+    let header = [
+        "TENANT", "SESSIONS", "TURNS", "SIZE", "CREATED", "EXPIRED", "EVICTED", "ENDED", "APPENDED",
+    ];
+    let row = |tenant: &TenantStats| {
+        [
+            output::printable(&tenant.id),
+            output::count(tenant.sessions_live),
+            output::count(tenant.turns_live),
+            output::size(tenant.bytes_live),
+            output::count(tenant.sessions_created),
+            output::count(tenant.expired),
+            output::count(tenant.evicted),
+            output::count(tenant.ended),
+            output::count(tenant.turns_appended),
+        ]
+    };
+    output::number_table(header, tenants.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_changed_setting_has_a_line() {
+        let none = ReloadConfigResponse::default();
+        assert_eq!(reload_text(&none), "nothing has changed");
+        let some = ReloadConfigResponse {
+            applied: vec!["short_term.session_ttl".into(), "hooks".into()],
+            refused: vec!["data_dir: stays a until the daemon restarts".into()],
+        };
+        let expected = "applied  short_term.session_ttl\napplied  hooks\n\
+                        refused  data_dir: stays a until the daemon restarts";
+        assert_eq!(reload_text(&some), expected);
+    }
+
+    #[test]
+    fn zero_counts_do_not_divide_by_zero() {
+        let text = process(&GetStatsResponse::default());
+        assert!(text.contains("sets per commit   0.0"), "{text}");
+    }
+}

@@ -1,0 +1,435 @@
+//! `memoird doc`: the documents of the key's tenant.
+
+mod import;
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use memoird_proto::v1::put_document_request::Value as Put;
+use memoird_proto::v1::{
+    DeleteDocumentRequest, DeleteDocumentsRequest, DeleteDocumentsResponse, Document,
+    GetDocumentRequest, ListDocumentsRequest, ListNamespacesRequest, PutDocumentRequest, document,
+};
+use serde_json::json;
+
+use super::connect::{ClientArgs, Target};
+use super::pages::{PAGE_MAX, PageResult, Pages};
+use super::{clock, json, output};
+use crate::exit::{CliError, Exit};
+use import::ImportArgs;
+
+#[derive(Subcommand)]
+#[command(
+    after_help = "A namespace is written as a path, such as users/ann; a slash in one of \
+                        its parts as \\/, and a backslash as \\\\."
+)]
+pub enum DocCommand {
+    /// Print the value of a document
+    Get {
+        /// Namespace of the document, such as users/ann
+        namespace: NamespaceArg,
+        /// Key of the document
+        key: String,
+    },
+    /// Store a document
+    Put(PutArgs),
+    /// List documents by namespace and key
+    List(ListArgs),
+    /// List namespaces that have documents
+    Namespaces {
+        /// Namespace to list below [default: all]
+        namespace: Option<NamespaceArg>,
+        /// Only the first N parts of each namespace
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+        depth: u32,
+        /// Maximum number to print; 0 prints all
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+    },
+    /// Delete a document, or all documents in and below a namespace
+    Delete(DeleteArgs),
+    /// Write documents to stdout as JSON lines
+    Export {
+        /// Namespace to export, with those below it [default: all]
+        namespace: Option<NamespaceArg>,
+    },
+    /// Import documents from `memoird doc export`; existing documents are not changed
+    Import(ImportArgs),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceArg(Vec<String>);
+
+#[derive(Args)]
+pub struct PutArgs {
+    /// Namespace of the document, such as users/ann
+    namespace: NamespaceArg,
+    /// Key of the document
+    key: String,
+    /// Value as JSON; `-` reads stdin
+    #[arg(required_unless_present = "file")]
+    value: Option<String>,
+    /// Read the value from a file
+    #[arg(long, value_name = "FILE", conflicts_with = "value")]
+    file: Option<PathBuf>,
+    /// Store the value as bytes instead of JSON
+    #[arg(long)]
+    bytes: bool,
+    /// Fail unless the document has this version; 0 means it must not exist
+    #[arg(long, value_name = "N")]
+    expected_version: Option<u64>,
+    /// Time to live, such as 12h [default: until deleted]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    ttl: Option<Duration>,
+}
+
+#[derive(Args)]
+pub struct ListArgs {
+    /// Namespace to list, with those below it [default: all]
+    namespace: Option<NamespaceArg>,
+    /// Only documents directly in this namespace
+    #[arg(long, requires = "namespace")]
+    exact: bool,
+    /// Only keys with this prefix
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    prefix: String,
+    /// Only this key and those after it
+    #[arg(
+        long,
+        value_name = "KEY",
+        default_value = "",
+        hide_default_value = true
+    )]
+    from: String,
+    /// Only keys before this one
+    #[arg(
+        long,
+        value_name = "KEY",
+        default_value = "",
+        hide_default_value = true
+    )]
+    before: String,
+    /// Only documents with matching fields, such as '{"kind": "note", "stars": {"$gte": 3}}'
+    #[arg(
+        long,
+        value_name = "JSON",
+        default_value = "",
+        hide_default_value = true
+    )]
+    filter: String,
+    /// List in descending order
+    #[arg(long)]
+    descending: bool,
+    /// Maximum number to print; 0 prints all
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+}
+
+#[derive(Args)]
+pub struct DeleteArgs {
+    /// Namespace of the document, such as users/ann
+    namespace: NamespaceArg,
+    /// Key of the document
+    #[arg(required_unless_present = "all")]
+    key: Option<String>,
+    /// Fail unless the document has this version
+    #[arg(long, value_name = "N", requires = "key")]
+    expected_version: Option<u64>,
+    /// Delete all documents in and below the namespace
+    #[arg(long, conflicts_with = "key")]
+    all: bool,
+    /// With --all: also clear the deleted data from the disk's pages now
+    #[arg(long, requires = "all")]
+    erase: bool,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+}
+
+impl std::str::FromStr for NamespaceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = vec![String::new()];
+        let mut characters = text.chars();
+        while let Some(character) = characters.next() {
+            let character = match character {
+                '/' => {
+                    parts.push(String::new());
+                    continue;
+                }
+                '\\' => characters.next().ok_or("ends with a backslash")?,
+                character => character,
+            };
+            if let Some(part) = parts.last_mut() {
+                part.push(character);
+            }
+        }
+        Ok(Self(parts))
+    }
+}
+
+/// Formats a namespace as it can be typed.
+fn path(parts: &[String]) -> String {
+    let parts = parts
+        .iter()
+        .map(|part| part.replace('\\', "\\\\").replace('/', "\\/"));
+    output::printable(&parts.collect::<Vec<_>>().join("/"))
+}
+
+pub(crate) async fn run(client: &ClientArgs, command: DocCommand) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    let json = client.json;
+    match command {
+        DocCommand::Get { namespace, key } => get(&target, namespace, key, json).await,
+        DocCommand::Put(args) => put(&target, args, json).await,
+        DocCommand::List(args) => list(&target, args, json).await,
+        DocCommand::Namespaces {
+            namespace,
+            depth,
+            limit,
+        } => namespaces(&target, namespace.unwrap_or_default(), depth, limit, json).await,
+        DocCommand::Delete(args) => delete(&target, args, json).await,
+        DocCommand::Export { namespace } => export(&target, namespace.unwrap_or_default()).await,
+        DocCommand::Import(args) => import::run(&target, &args, json).await,
+    }
+}
+
+async fn get(
+    target: &Target,
+    namespace: NamespaceArg,
+    key: String,
+    json: bool,
+) -> Result<(), CliError> {
+    let request = GetDocumentRequest {
+        namespace: namespace.0,
+        key,
+        ttl: None,
+    };
+    let reply = target.done(target.documents().get_document(request).await)?;
+    if json {
+        return output::print_json(&json::of(&reply));
+    }
+    match reply.document.unwrap_or_default().value {
+        Some(document::Value::Json(text)) => output::print(&text),
+        Some(document::Value::Bytes(bytes)) => {
+            let mut stdout = io::stdout().lock();
+            let written = stdout.write_all(&bytes).and_then(|()| stdout.flush());
+            written.map_err(CliError::of_output)
+        }
+        None => Ok(()),
+    }
+}
+
+async fn put(target: &Target, args: PutArgs, json: bool) -> Result<(), CliError> {
+    let (value, file, is_bytes) = (args.value, args.file, args.bytes);
+    let read = tokio::task::spawn_blocking(move || read_value(value, file)).await;
+    let bytes_read = read.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+    let value = if is_bytes {
+        Put::Bytes(bytes_read.into())
+    } else {
+        Put::Json(String::from_utf8(bytes_read).map_err(|_| {
+            CliError::failed(Exit::Data, "the value is not text; use --bytes to store it")
+        })?)
+    };
+    let ttl = args.ttl.map(prost_types::Duration::try_from).transpose();
+    let request = PutDocumentRequest {
+        namespace: args.namespace.0,
+        key: args.key,
+        value: Some(value),
+        expected_version: args.expected_version,
+        ttl: ttl.map_err(|_| CliError::usage("--ttl is too long"))?,
+    };
+    let reply = target.done(target.documents().put_document(request).await)?;
+    output::show(json, &reply, |reply| {
+        let stored = reply.document.clone().unwrap_or_default();
+        format!("version {}", output::count(stored.version))
+    })
+}
+
+/// Returns the value of the argument, a file or stdin. Blocks.
+fn read_value(value: Option<String>, file: Option<PathBuf>) -> Result<Vec<u8>, CliError> {
+    match (value, file) {
+        (_, Some(path)) => std::fs::read(&path).map_err(CliError::no_input(&path)),
+        (Some(text), None) if text != "-" => Ok(text.into_bytes()),
+        _ => {
+            let mut bytes = Vec::new();
+            let mut stdin = io::stdin().lock().take(VALUE_BYTES_MAX + 1);
+            let read = stdin
+                .read_to_end(&mut bytes)
+                .map_err(CliError::io("cannot read stdin"))?;
+            if read as u64 > VALUE_BYTES_MAX {
+                let problem = "stdin: exceeds 64 MiB, the maximum of a document";
+                Err(CliError::failed(Exit::Data, problem))
+            } else {
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+/// Maximum size of a document in bytes.
+const VALUE_BYTES_MAX: u64 = 64 << 20;
+
+async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
+    let request = ListDocumentsRequest {
+        namespace_prefix: args.namespace.unwrap_or_default().0,
+        exact_namespace: args.exact,
+        key_prefix: args.prefix,
+        key_from: args.from,
+        key_before: args.before,
+        filter_json: args.filter,
+        descending: args.descending,
+        without_values: !json,
+        ..ListDocumentsRequest::default()
+    };
+    let found = Pages::of(listing(target, request))
+        .first(args.limit)
+        .await?;
+    if json {
+        return output::print_json(&json!({ "documents": json::all(&found) }));
+    }
+    let header = ["NAMESPACE", "KEY", "VERSION", "SIZE", "AGE", "EXPIRES IN"];
+    let row = |document: &Document| {
+        [
+            path(&document.namespace),
+            output::printable(&document.key),
+            output::count(document.version),
+            output::size(document.size),
+            clock::age(document.updated_at.as_ref()),
+            clock::left(document.expires_at.as_ref()),
+        ]
+    };
+    let rows = found.iter().map(row);
+    output::print(&output::table(Some(header), rows, &[2, 3, 4, 5], None))
+}
+
+/// Returns a function that fetches a page of documents.
+fn listing(
+    target: &Target,
+    request: ListDocumentsRequest,
+) -> impl AsyncFnMut(u32, String) -> PageResult<Document> {
+    async move |page_size, page_token| {
+        let request = ListDocumentsRequest {
+            page_size,
+            page_token,
+            ..request.clone()
+        };
+        let reply = target.done(target.documents().list_documents(request).await)?;
+        Ok((reply.documents, reply.next_page_token))
+    }
+}
+
+async fn namespaces(
+    target: &Target,
+    prefix: NamespaceArg,
+    max_depth: u32,
+    limit: usize,
+    json: bool,
+) -> Result<(), CliError> {
+    let pages = Pages::of(async |page_size, page_token| {
+        let request = ListNamespacesRequest {
+            prefix: prefix.0.clone(),
+            suffix: Vec::new(),
+            max_depth,
+            page_size,
+            page_token,
+        };
+        let reply = target.done(target.documents().list_namespaces(request).await)?;
+        Ok((reply.namespaces, reply.next_page_token))
+    });
+    let found = pages.first(limit).await?;
+    if json {
+        return output::print_json(&json!({ "namespaces": json::all(&found) }));
+    }
+    let lines = found.iter().map(|namespace| path(&namespace.parts));
+    match &*lines.collect::<Vec<_>>().join("\n") {
+        "" => Ok(()),
+        lines => output::print(lines),
+    }
+}
+
+async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), CliError> {
+    let namespace = args.namespace.0;
+    if let Some(key) = args.key {
+        let request = DeleteDocumentRequest {
+            namespace,
+            key,
+            expected_version: args.expected_version,
+        };
+        let reply = target.done(target.documents().delete_document(request).await)?;
+        return output::show(json, &reply, |reply| {
+            let gone = if reply.deleted {
+                "deleted"
+            } else {
+                "not there"
+            };
+            gone.to_owned()
+        });
+    }
+    if !args.yes {
+        if !io::stdin().is_terminal() {
+            return Err(CliError::usage("no terminal to confirm on; use --yes"));
+        }
+        let path = path(&namespace);
+        output::note(&format!("All documents in {path} and below it would go."));
+        let asked = tokio::task::spawn_blocking(|| output::confirm("Delete them?")).await;
+        if !asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))? {
+            output::note("nothing was deleted");
+            return Ok(());
+        }
+    }
+    let request = DeleteDocumentsRequest {
+        namespace_prefix: namespace,
+        erase: args.erase,
+        ..DeleteDocumentsRequest::default()
+    };
+    let reply = target.done(target.documents().delete_documents(request).await)?;
+    output::show(json, &reply, |reply: &DeleteDocumentsResponse| {
+        format!("deleted {}", output::count(reply.deleted))
+    })?;
+    if args.erase && !reply.erased && !json {
+        output::note("note: gone from all results; the pages on disk are cleared later");
+    }
+    Ok(())
+}
+
+/// Exports page by page: a tenant's documents may not fit into memory.
+async fn export(target: &Target, namespace: NamespaceArg) -> Result<(), CliError> {
+    let request = ListDocumentsRequest {
+        namespace_prefix: namespace.0,
+        ..ListDocumentsRequest::default()
+    };
+    let mut pages = Pages::of(listing(target, request));
+    while let Some(page) = pages.next(PAGE_MAX).await? {
+        let lines: String = page
+            .iter()
+            .map(|found| format!("{}\n", json::of(found)))
+            .collect();
+        if !lines.is_empty() {
+            output::print(&lines)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_namespace_parses_back() {
+        for parts in [vec!["a"], vec!["a", "b c", ""], vec!["", "x/y", "\\", "ä"]] {
+            let parts: Vec<String> = parts.into_iter().map(str::to_owned).collect();
+            assert_eq!(path(&parts).parse(), Ok(NamespaceArg(parts)));
+        }
+        assert!("a\\".parse::<NamespaceArg>().is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! `memoird doc import`: stores the documents of an export.
+//!
+//! Existing documents are not changed, so an import can be repeated.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use memoird_proto::v1::put_document_request::Value as Put;
+use memoird_proto::v1::{Document, PutDocumentRequest, document};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::connect::Target;
+use crate::exit::CliError;
+use crate::lines::{Line, Lines};
+use crate::{clock, json, output};
+
+/// Maximum length of a line in bytes, larger than that of any document in JSON.
+const LINE_BYTES_MAX: u64 = 128 << 20;
+/// Maximum number of parsed documents that wait to be stored.
+const WAITING_MAX: usize = 8;
+
+#[derive(Args)]
+pub struct ImportArgs {
+    /// JSON lines written by `memoird doc export`; `-` reads stdin
+    file: PathBuf,
+}
+
+/// A document, with the number and the length in bytes of its line.
+type ReadDocument = (Document, usize, u64);
+
+/// Imports the documents. Their versions restart at 1, and expired documents are skipped.
+pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Result<(), CliError> {
+    let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
+    let (name, progress) = (lines.name().to_owned(), lines.progress());
+    let (to, mut documents) = mpsc::channel(WAITING_MAX);
+    // Not awaited: it may be blocked on a line of stdin.
+    drop(tokio::task::spawn_blocking(move || lines.each(&to, read)));
+    let (mut imported, mut skipped) = (0_u64, 0_u64);
+    while let Some(read) = documents.recv().await.transpose()? {
+        let (document, line, bytes): ReadDocument = read;
+        match store(target, document).await {
+            Ok(true) => imported += 1,
+            Ok(false) => skipped += 1,
+            Err(error) => {
+                // Imported documents stay: repeating the command continues here.
+                output::note(&format!("{imported} were imported before"));
+                return Err(error.at(&format!("{name}, line {line}")));
+            }
+        }
+        progress.add(bytes);
+        progress.show(|| format!("{imported} imported"));
+    }
+    drop(progress);
+    if json {
+        return output::print_json(&json!({ "imported": imported, "skipped": skipped }));
+    }
+    let (imported, skipped) = (output::count(imported), output::count(skipped));
+    output::print(&format!("imported {imported}, there already {skipped}"))
+}
+
+fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadDocument, CliError> {
+    let document = json::read(line.text, &["namespace", "key"])
+        .map_err(|error| lines.no_json(line.number, &error))?;
+    Ok((document, line.number, line.text.len() as u64))
+}
+
+/// Stores a document unless it exists or has expired. Returns whether it was stored.
+async fn store(target: &Target, document: Document) -> Result<bool, CliError> {
+    let ttl = document.expires_at.map(|moment| clock::until(&moment));
+    if ttl.is_some_and(|ttl| ttl.is_zero()) {
+        return Ok(false);
+    }
+    let request = PutDocumentRequest {
+        namespace: document.namespace,
+        key: document.key,
+        value: document.value.map(|value| match value {
+            document::Value::Json(text) => Put::Json(text),
+            document::Value::Bytes(bytes) => Put::Bytes(bytes),
+        }),
+        expected_version: Some(0),
+        ttl: ttl.and_then(|ttl| prost_types::Duration::try_from(ttl).ok()),
+    };
+    match target.done(target.documents().put_document(request).await) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_because("STALE_VERSION") => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,161 @@
+//! `memoird sessions erase` and `erase-subject`: permanently remove data.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use clap::Args;
+use memoird_proto::v1::{
+    EraseSessionRequest, EraseSubjectRequest, Erased, GetErasureRequest, GetErasureResponse,
+};
+use tokio::time::sleep;
+
+use super::connect::Target;
+use super::output;
+use super::progress::Progress;
+use crate::exit::CliError;
+
+/// Interval for polling the erasure job.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+#[derive(Args)]
+pub struct EraseArgs {
+    /// Session id, chosen by the bot
+    id: String,
+    /// Generation to erase [default: all generations of the session]
+    #[arg(long, value_name = "ULID")]
+    generation: Option<String>,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Args)]
+pub struct EraseSubjectArgs {
+    /// Id of the end user
+    subject: String,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(crate) async fn session(target: &Target, args: EraseArgs, json: bool) -> Result<(), CliError> {
+    let id = output::printable(&args.id);
+    let what = match &args.generation {
+        Some(generation) => format!("generation {generation} of session {id}"),
+        None => format!("session {id} with all its generations"),
+    };
+    if !may_go(&what, args.yes).await? {
+        return Ok(());
+    }
+    let request = EraseSessionRequest {
+        session_id: args.id,
+        generation: args.generation.unwrap_or_default(),
+    };
+    let begun = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .erase_session(request)
+            .await,
+    )?;
+    wait(target, begun.job_id, json).await
+}
+
+pub(crate) async fn subject(
+    target: &Target,
+    args: EraseSubjectArgs,
+    json: bool,
+) -> Result<(), CliError> {
+    let subject = output::printable(&args.subject);
+    let what = format!("all sessions and memories of subject {subject}");
+    if !may_go(&what, args.yes).await? {
+        return Ok(());
+    }
+    let request = EraseSubjectRequest {
+        subject: args.subject,
+    };
+    let begun = target.done(
+        target
+            .sessions_of(&request.subject)
+            .erase_subject(request)
+            .await,
+    )?;
+    wait(target, begun.job_id, json).await
+}
+
+/// Asks for confirmation, unless `--yes` was given.
+async fn may_go(what: &str, yes: bool) -> Result<bool, CliError> {
+    if yes {
+        return Ok(true);
+    }
+    if !io::stdin().is_terminal() {
+        return Err(CliError::usage("no terminal to confirm on; use --yes"));
+    }
+    output::note(&format!(
+        "This would go for good, and no hook is called for it: {what}"
+    ));
+    let asked = tokio::task::spawn_blocking(|| output::confirm("Erase it?")).await;
+    let is_wanted = asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+    if !is_wanted {
+        output::note("nothing was erased");
+    }
+    Ok(is_wanted)
+}
+
+/// Waits until a job is done and prints its result. Interrupting the wait does not stop the job.
+async fn wait(target: &Target, job_id: String, json: bool) -> Result<(), CliError> {
+    let progress = Progress::new(None);
+    let erasure = loop {
+        let request = GetErasureRequest {
+            job_id: job_id.clone(),
+        };
+        let erasure = target.done(target.sessions().get_erasure(request).await)?;
+        if erasure.done {
+            break erasure;
+        }
+        let turns = erasure.erased.map_or(0, |erased| erased.turns);
+        progress.show(|| {
+            let waits_for = match erasure.waits_for.as_str() {
+                "" => String::new(),
+                what => format!("; {}", output::printable(what)),
+            };
+            let turns = output::count(turns);
+            format!("job {job_id}: {turns} turns erased{waits_for}")
+        });
+        sleep(POLL_INTERVAL).await;
+    };
+    drop(progress);
+    output::show(json, &erasure, described)
+}
+
+fn described(erasure: &GetErasureResponse) -> String {
+    let erased = erasure.erased.unwrap_or_default();
+    let Erased {
+        turns,
+        summaries,
+        keys,
+        memories,
+        deliveries,
+        commits,
+    } = erased;
+    let kinds = [
+        ("turns", turns),
+        ("summaries", summaries),
+        ("idempotency keys", keys),
+        ("memories", memories),
+        ("owed deliveries", deliveries),
+        ("commits", commits),
+    ];
+    let counts = output::rows(kinds.map(|(name, count)| (name, output::count(count))));
+    if erasure.outside.is_empty() {
+        return counts;
+    }
+    let lines: Vec<String> = erasure
+        .outside
+        .iter()
+        .map(|line| format!("\n  {}", output::printable(line)))
+        .collect();
+    format!(
+        "{counts}\nout of reach, to be erased by hand:{}",
+        lines.concat()
+    )
+}

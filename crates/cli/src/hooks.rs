@@ -1,0 +1,259 @@
+//! `memoird hooks`: lists, retries and drops hook deliveries.
+
+use clap::{Args, Subcommand};
+use memoird_proto::v1::{
+    DeliveryState, DropHookDeliveryRequest, HookDelivery, ListHookDeliveriesRequest,
+    RetryHookDeliveryRequest,
+};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+
+use super::choice::{Choices, number, one_of};
+use super::connect::{ClientArgs, Target};
+use super::json::short_name;
+use super::pages::{PAGE_MAX, PageResult, Pages};
+use super::{clock, json, output};
+use crate::exit::CliError;
+
+/// Concurrent retries. The daemon commits them together.
+const RETRIES_AT_ONCE: usize = 32;
+/// Maximum characters of an error in a table. `--json` prints all of it.
+const ERROR_CHARS_MAX: usize = 200;
+
+const STATES: Choices<DeliveryState> = &[
+    ("pending", DeliveryState::Pending, "Owed"),
+    ("done", DeliveryState::Done, "Made"),
+    ("dead", DeliveryState::Dead, "Given up"),
+];
+
+#[derive(Subcommand)]
+pub enum HooksCommand {
+    /// List deliveries that are pending, done, or dead (role admin)
+    List(ListArgs),
+    /// Retry deliveries now, with all attempts available again (role admin)
+    Retry(RetryArgs),
+    /// Drop pending deliveries without calling their hooks (role admin)
+    Drop {
+        /// Id as in `hooks list`: GENERATION/HOOK
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+}
+
+#[derive(Args, Clone, Default)]
+struct Filter {
+    /// Only deliveries of this tenant [default: all]
+    #[arg(long, value_name = "ID")]
+    tenant: Option<String>,
+    /// Only deliveries to this hook [default: all]
+    #[arg(long, value_name = "NAME")]
+    hook: Option<String>,
+}
+
+#[derive(Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    filter: Filter,
+    /// Only deliveries in this state [default: any]
+    #[arg(long, value_parser = one_of(STATES))]
+    state: Option<DeliveryState>,
+    /// Maximum number to print; 0 prints all
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+}
+
+#[derive(Args)]
+pub struct RetryArgs {
+    /// Id as in `hooks list`: GENERATION/HOOK
+    #[arg(required_unless_present = "all_dead", value_name = "ID")]
+    ids: Vec<String>,
+    /// Retry all dead deliveries, or those selected by --hook and --tenant
+    #[arg(long, conflicts_with = "ids")]
+    all_dead: bool,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+pub(crate) async fn run(client: &ClientArgs, command: HooksCommand) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    match command {
+        HooksCommand::List(args) => list(&target, args, client.json).await,
+        HooksCommand::Retry(args) if args.all_dead => {
+            retry_dead(&target, args.filter, client.json).await
+        }
+        HooksCommand::Retry(args) => retry_named(&target, args, client.json).await,
+        HooksCommand::Drop { ids } => drop_named(&target, ids, client.json).await,
+    }
+}
+
+async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
+    let call = listing(target, args.filter, args.state);
+    let found = Pages::of(call).first(args.limit).await?;
+    if json {
+        print_json(&found)
+    } else {
+        output::print(&table(&found))
+    }
+}
+
+async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(), CliError> {
+    if args.filter.hook.is_some() || args.filter.tenant.is_some() {
+        let problem = "--hook and --tenant require --all-dead instead of ids";
+        return Err(CliError::usage(problem));
+    }
+    let (retried, failed) = each(target, args.ids, |id| retry(target, id)).await;
+    if !json {
+        for delivery in &retried {
+            output::print(&format!("due now  {}", output::printable(&delivery.id)))?;
+        }
+    } else if !retried.is_empty() {
+        print_json(&retried)?;
+    }
+    failed
+}
+
+/// Calls `call` for each of the ids.
+///
+/// Returns the last error, which determines the exit code. Earlier ones are printed at once.
+async fn each<T>(
+    target: &Target,
+    ids: Vec<String>,
+    call: impl AsyncFn(String) -> Result<T, Status>,
+) -> (Vec<T>, Result<(), CliError>) {
+    let mut done = Vec::new();
+    let mut failed = Ok(());
+    for id in ids {
+        match call(id.clone()).await {
+            Ok(one) => done.push(one),
+            Err(status) => {
+                let error = target.explain(status).at(&id);
+                if let Err(before) = std::mem::replace(&mut failed, Err(error)) {
+                    output::note(&format!("error: {before}"));
+                }
+            }
+        }
+    }
+    (done, failed)
+}
+
+/// Retries page by page: the deliveries of an outage may not fit into memory.
+async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), CliError> {
+    let mut pages = Pages::of(listing(target, filter, Some(DeliveryState::Dead)));
+    let mut count: u64 = 0;
+    while let Some(page) = pages.next(PAGE_MAX).await? {
+        for some in page.chunks(RETRIES_AT_ONCE) {
+            let mut calls = JoinSet::new();
+            for delivery in some {
+                let (target, id) = (target.clone(), delivery.id.clone());
+                calls.spawn(async move { retry(&target, id).await });
+            }
+            for result in calls.join_all().await {
+                match result {
+                    Ok(_) => count += 1,
+                    // It was dropped after it was listed.
+                    Err(status) if status.code() == Code::NotFound => {}
+                    Err(status) => {
+                        let place = format!("after {count} that are due now");
+                        return Err(target.explain(status).at(&place));
+                    }
+                }
+            }
+        }
+    }
+    if json {
+        output::print_json(&json!({ "retried": count }))
+    } else {
+        let deliveries = output::counted(count, "delivery is", "deliveries are");
+        output::print(&format!("{deliveries} due now"))
+    }
+}
+
+async fn drop_named(target: &Target, ids: Vec<String>, json: bool) -> Result<(), CliError> {
+    let (dropped, failed) = each(target, ids, async |id: String| {
+        let request = DropHookDeliveryRequest { id: id.clone() };
+        target.admin().drop_hook_delivery(request).await?;
+        Ok(id)
+    })
+    .await;
+    if !json {
+        for id in &dropped {
+            output::print(&format!("dropped  {}", output::printable(id)))?;
+        }
+    } else if !dropped.is_empty() {
+        output::print_json(&json!({ "dropped": dropped }))?;
+    }
+    failed
+}
+
+async fn retry(target: &Target, id: String) -> Result<HookDelivery, Status> {
+    let request = RetryHookDeliveryRequest { id };
+    let reply = target.admin().retry_hook_delivery(request).await?;
+    Ok(reply.into_inner().delivery.unwrap_or_default())
+}
+
+/// Returns a function that fetches a page of deliveries, ordered by id.
+fn listing(
+    target: &Target,
+    filter: Filter,
+    state: Option<DeliveryState>,
+) -> impl AsyncFnMut(u32, String) -> PageResult<HookDelivery> {
+    let request = ListHookDeliveriesRequest {
+        tenant: filter.tenant.unwrap_or_default(),
+        hook: filter.hook.unwrap_or_default(),
+        state: number(state),
+        ..ListHookDeliveriesRequest::default()
+    };
+    async move |page_size, page_token| {
+        let request = ListHookDeliveriesRequest {
+            page_size,
+            page_token,
+            ..request.clone()
+        };
+        let reply = target.done(target.admin().list_hook_deliveries(request).await)?;
+        Ok((reply.deliveries, reply.next_page_token))
+    }
+}
+
+fn print_json(deliveries: &[HookDelivery]) -> Result<(), CliError> {
+    output::print_json(&json!({ "deliveries": json::all(deliveries) }))
+}
+
+fn table(deliveries: &[HookDelivery]) -> String {
+    let header = [
+        "ID",
+        "TENANT",
+        "SESSION",
+        "REASON",
+        "STATE",
+        "TRIES",
+        "WHEN",
+        "LAST ERROR",
+    ];
+    let row = |delivery: &HookDelivery| {
+        [
+            output::printable(&delivery.id),
+            output::printable(&delivery.tenant),
+            output::printable(&delivery.session_id),
+            short_name("EndReason", delivery.reason),
+            short_name("DeliveryState", delivery.state),
+            output::count(delivery.tries.into()),
+            when(delivery),
+            output::one_line(&delivery.last_error, ERROR_CHARS_MAX),
+        ]
+    };
+    let width = output::terminal_width();
+    output::table(Some(header), deliveries.iter().map(row), &[5], width)
+}
+
+/// When a delivery is due, or how long ago it was done or given up.
+fn when(delivery: &HookDelivery) -> String {
+    let at = delivery.due_at.as_ref();
+    match delivery.state() {
+        DeliveryState::Pending => match &*clock::left(at) {
+            "0s" => "now".to_owned(),
+            span => format!("in {span}"),
+        },
+        _ => format!("{} ago", clock::age(at)),
+    }
+}

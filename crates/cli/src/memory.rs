@@ -1,0 +1,846 @@
+//! `memoird memory`: the memories of the key's tenant.
+
+mod conflicts;
+mod dream;
+mod eval;
+mod explain;
+mod import;
+mod learn;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::io::{IsTerminal, Read};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use memoird_proto::v1::forget_request::Target as What;
+use memoird_proto::v1::{
+    ForgetRequest, ForgetResponse, GetManifestRequest, GetMemoryRequest, GetMemoryStatsRequest,
+    GetMemoryStatsResponse, ListMemoriesRequest, ListSubjectsRequest, Memory, MemoryFilter,
+    MemoryKind, NearDuplicate, Polarity, RecallHit, RecallMode, RecallRequest,
+    ReindexMemoriesRequest, RememberRequest, SubjectMemories, Visibility,
+};
+use prost_types::Timestamp;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::choice::{kind_name, kinds, moment, number, one_of};
+use super::connect::{ClientArgs, Target};
+use super::json::short_name;
+use super::pages::{PAGE_MAX, PageResult, Pages};
+use super::progress::Progress;
+use super::{choice, clock, json, output};
+use crate::exit::{CliError, Exit};
+use conflicts::ConflictsArgs;
+use dream::DreamArgs;
+use eval::EvalArgs;
+use import::ImportArgs;
+use learn::LearnArgs;
+
+#[derive(Subcommand)]
+pub enum MemoryCommand {
+    /// List memories, oldest first
+    List(ListArgs),
+    /// List the subjects that have memories, with their counts
+    Subjects {
+        /// Only subjects with this id prefix
+        #[arg(default_value = "", hide_default_value = true)]
+        prefix: String,
+        /// Maximum number to print; 0 prints all
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+    },
+    /// Show a memory with all its fields
+    Show {
+        /// Id of the memory
+        id: String,
+    },
+    /// Add a memory
+    Add(Box<AddArgs>),
+    /// Search memories
+    Recall(RecallArgs),
+    /// Search memories and show how their scores are composed
+    ///
+    /// SCORE = (fused + BESIDE) × IMPORTANCE × AGE. The fused score is the weighted sum of WORDS
+    /// and MEANING, times FORM, or the RERANKER's score. BESIDE is a bonus from the turns before
+    /// and after. RELEVANCE is independent of other hits; windows drop memories below a minimum.
+    /// The call has no side effects: no memory counts as recalled.
+    Explain(RecallArgs),
+    /// Measure recall quality and latency with questions and their known answers
+    ///
+    /// R@k is the percentage of questions with a correct memory among the first k hits. MRR is the
+    /// mean of 1 / (position of the first correct hit). Latencies are measured by this client, with
+    /// one call at a time. The calls have no side effects: no memory counts as recalled.
+    Eval(EvalArgs),
+    /// List memories that may contradict each other
+    ///
+    /// Two memories of a subject are listed if they differ in a number, in a "not", or in one word
+    /// in the same place.
+    Conflicts(ConflictsArgs),
+    /// Permanently forget memories; shows the counts and asks first
+    Forget(ForgetArgs),
+    /// Print the manifest of a subject, as agents read it
+    Manifest(ManifestArgs),
+    /// Export memories to stdout as JSON lines, with all fields except their vectors
+    Export(ExportArgs),
+    /// Import memories from `memoird memory export`; existing memories are not changed
+    Import(ImportArgs),
+    /// Rebuild the indexes and wait until all memories are embedded
+    Reindex,
+    /// Consolidate memories now, like the dream sweep (role admin)
+    Dream(DreamArgs),
+    /// Extract facts from a session now, with the configured model
+    Learn(LearnArgs),
+}
+
+pub(crate) async fn run(client: &ClientArgs, command: MemoryCommand) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    match command {
+        MemoryCommand::List(args) => list(&target, args, client.json).await,
+        MemoryCommand::Subjects { prefix, limit } => {
+            subjects(&target, prefix, limit, client.json).await
+        }
+        MemoryCommand::Show { id } => show(&target, id, client.json).await,
+        MemoryCommand::Add(args) => add(&target, *args, client.json).await,
+        MemoryCommand::Recall(args) => recall(&target, args, client.json).await,
+        MemoryCommand::Explain(args) => explain::run(&target, args, client.json).await,
+        MemoryCommand::Eval(args) => eval::run(&target, args, client.json).await,
+        MemoryCommand::Conflicts(args) => conflicts::run(&target, args, client.json).await,
+        MemoryCommand::Forget(args) => forget(&target, args, client.json).await,
+        MemoryCommand::Manifest(args) => manifest(&target, args, client.json).await,
+        MemoryCommand::Export(args) => export(&target, args).await,
+        MemoryCommand::Import(args) => import::run(&target, &args, client.json).await,
+        MemoryCommand::Reindex => reindex(&target, client.json).await,
+        MemoryCommand::Dream(args) => dream::run(&target, args, client.json).await,
+        MemoryCommand::Learn(args) => learn::run(&target, args, client.json).await,
+    }
+}
+
+#[derive(Args)]
+pub struct RecallArgs {
+    /// Query text
+    query: String,
+    /// Subject to search; can be repeated [default: only memories visible to the team]
+    #[arg(long = "subject", value_name = "ID")]
+    subjects: Vec<String>,
+    /// Only this kind; can be repeated
+    #[arg(long = "kind", value_parser = one_of(choice::KINDS))]
+    kinds: Vec<MemoryKind>,
+    /// Only memories with this tag; can be repeated
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Search mode [default: hybrid if an embedder is configured]
+    #[arg(long, value_parser = one_of(choice::MODES))]
+    mode: Option<RecallMode>,
+    /// Maximum number of hits, up to 100 [default: as configured]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    limit: u32,
+    /// Only memories observed at or after this time, such as 2026-01-31
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    after: Option<Timestamp>,
+    /// Only memories observed before this time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    before: Option<Timestamp>,
+    /// Also search all subjects with this id prefix
+    #[arg(long, value_name = "TEXT")]
+    subject_prefix: Option<String>,
+    /// Only memories with matching metadata, such as '{"source": "crm"}'
+    #[arg(long, value_name = "JSON")]
+    metadata: Option<String>,
+    /// Minimum relevance, 0 to 1
+    #[arg(long, value_name = "SHARE")]
+    min_relevance: Option<f64>,
+}
+
+fn recall_request(args: RecallArgs) -> RecallRequest {
+    RecallRequest {
+        query: args.query,
+        subjects: args.subjects,
+        kinds: kinds(args.kinds),
+        tags: args.tags,
+        after: args.after,
+        before: args.before,
+        limit: args.limit,
+        mode: number(args.mode),
+        subject_prefix: args.subject_prefix.unwrap_or_default(),
+        metadata_filter_json: args.metadata.unwrap_or_default(),
+        min_relevance: args.min_relevance,
+        ..RecallRequest::default()
+    }
+}
+
+/// Subject for routing: the first one of the query.
+fn whose(request: &RecallRequest) -> &str {
+    request.subjects.first().map_or("", |subject| subject)
+}
+
+async fn recall(target: &Target, args: RecallArgs, json: bool) -> Result<(), CliError> {
+    let request = recall_request(args);
+    let found = target.done(target.memories_of(whose(&request)).recall(request).await)?;
+    if !json {
+        for note in &found.notes {
+            output::note(&format!("note: {note}"));
+        }
+    }
+    output::show(json, &found, |found| {
+        let header = [
+            "SCORE", "WORDS", "MEANING", "AGE", "KIND", "SUBJECT", "ID", "CONTENT",
+        ];
+        output::fitted_table(Some(header), found.hits.iter().map(hit_row))
+    })
+}
+
+fn hit_row(hit: &RecallHit) -> [String; 8] {
+    let memory = hit.memory.clone().unwrap_or_default();
+    let rank = |rank: u32| match rank {
+        0 => "-".to_owned(),
+        rank => rank.to_string(),
+    };
+    [
+        output::figure(hit.score, 4),
+        rank(hit.lexical_rank),
+        rank(hit.vector_rank),
+        clock::age(memory.observed_at.as_ref()),
+        kind_name(memory.kind),
+        output::printable(&memory.subject),
+        output::printable(&memory.id),
+        content(&memory),
+    ]
+}
+
+#[derive(Args)]
+pub struct ManifestArgs {
+    /// Subject of the manifest
+    subject: String,
+    /// Maximum number of lines [default: 200, also the upper limit]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    max_lines: u32,
+    /// Maximum size in bytes [default: 25,000, also the upper limit]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    max_bytes: u32,
+}
+
+async fn manifest(target: &Target, args: ManifestArgs, json: bool) -> Result<(), CliError> {
+    let request = GetManifestRequest {
+        subject: args.subject,
+        max_lines: args.max_lines,
+        max_bytes: args.max_bytes,
+    };
+    let manifest = target.done(
+        target
+            .memories_of(&request.subject)
+            .get_manifest(request)
+            .await,
+    )?;
+    output::show(json, &manifest, |manifest| {
+        let lines = manifest.text.lines().map(output::printable);
+        lines.collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// Interval for polling the progress of indexing.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+async fn reindex(target: &Target, json: bool) -> Result<(), CliError> {
+    let request = ReindexMemoriesRequest {};
+    let queued = target
+        .done(target.memories().reindex_memories(request).await)?
+        .queued;
+    let stats = wait_indexed(target, queued).await?;
+    output::show(json, &stats, indexed)?;
+    match stats.embedding_failed {
+        0 => Ok(()),
+        failed => {
+            let failed = output::count(failed);
+            let problem = format!("{failed} could not be embedded; see the daemon's log");
+            Err(CliError::failed(Exit::Refused, problem))
+        }
+    }
+}
+
+/// Waits until the indexing queue is empty.
+async fn wait_indexed(target: &Target, queued: u64) -> Result<GetMemoryStatsResponse, CliError> {
+    let progress = Progress::new(None);
+    loop {
+        let request = GetMemoryStatsRequest {};
+        let stats = target.done(target.memories().get_memory_stats(request).await)?;
+        // Includes memories stored in the meantime.
+        let waiting = stats.embedding_queued;
+        if stats.words_queued > 0 {
+            let left = stats.words_queued;
+            progress.show(|| format!("the words of {left} memories are to be indexed"));
+            sleep(POLL_INTERVAL).await;
+            continue;
+        }
+        if waiting == 0 {
+            return Ok(stats);
+        }
+        progress.show(|| format!("{waiting} of {} wait to be embedded", queued.max(waiting)));
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+fn indexed(stats: &GetMemoryStatsResponse) -> String {
+    let memories = output::count(stats.memories + stats.superseded);
+    match &*stats.embedding_model {
+        "" => format!("indexed {memories} by words; no embedder is configured"),
+        model => format!(
+            "indexed {memories} by words, {} by meaning ({})",
+            output::count(stats.embedded),
+            output::printable(model)
+        ),
+    }
+}
+
+/// Maximum characters of a content if the terminal width is unknown.
+const CONTENT_CHARS_MAX: usize = 400;
+
+#[derive(Args)]
+pub struct ListArgs {
+    /// Only memories of this subject [default: all]
+    #[arg(long, value_name = "ID")]
+    subject: Option<String>,
+    /// Only this kind [default: any]
+    #[arg(long, value_parser = one_of(choice::KINDS))]
+    kind: Option<MemoryKind>,
+    /// Only memories with this tag
+    #[arg(long)]
+    tag: Option<String>,
+    /// Only subjects with this id prefix
+    #[arg(long, value_name = "TEXT", conflicts_with = "subject")]
+    subject_prefix: Option<String>,
+    /// Only memories with matching metadata, such as '{"source": "crm", "year": {"$gte": 2020}}'
+    #[arg(long, value_name = "JSON")]
+    metadata: Option<String>,
+    /// Include superseded and expired memories
+    #[arg(long)]
+    history: bool,
+    /// Maximum number to print; 0 prints all
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+}
+
+#[derive(Args)]
+pub struct ExportArgs {
+    /// Only memories of this subject [default: all]
+    #[arg(long, value_name = "ID")]
+    subject: Option<String>,
+}
+
+async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
+    let request = ListMemoriesRequest {
+        subject: args.subject.unwrap_or_default(),
+        kind: number(args.kind),
+        tag: args.tag.unwrap_or_default(),
+        include_history: args.history,
+        metadata_filter_json: args.metadata.unwrap_or_default(),
+        subject_prefix: args.subject_prefix.unwrap_or_default(),
+        ..ListMemoriesRequest::default()
+    };
+    let found = Pages::of(listing(target, request))
+        .first(args.limit)
+        .await?;
+    if json {
+        return output::print_json(&json!({ "memories": json::all(&found) }));
+    }
+    let header = ["ID", "SUBJECT", "KIND", "AGE", "", "CONTENT"];
+    let row = |memory: &Memory| {
+        [
+            output::printable(&memory.id),
+            output::printable(&memory.subject),
+            kind_name(memory.kind),
+            clock::age(memory.observed_at.as_ref()),
+            state(memory).to_owned(),
+            content(memory),
+        ]
+    };
+    output::print(&output::fitted_table(Some(header), found.iter().map(row)))
+}
+
+/// Returns a function that fetches a page of memories.
+fn listing(
+    target: &Target,
+    request: ListMemoriesRequest,
+) -> impl AsyncFnMut(u32, String) -> PageResult<Memory> {
+    async move |page_size, page_token| {
+        let request = ListMemoriesRequest {
+            page_size,
+            page_token,
+            ..request.clone()
+        };
+        let reply = target.done(
+            target
+                .memories_of(&request.subject)
+                .list_memories(request)
+                .await,
+        )?;
+        Ok((reply.memories, reply.next_page_token))
+    }
+}
+
+async fn subjects(
+    target: &Target,
+    prefix: String,
+    limit: usize,
+    json: bool,
+) -> Result<(), CliError> {
+    let found = subjects_with(target, &prefix, limit).await?;
+    if json {
+        return output::print_json(&json!({ "subjects": json::all(&found) }));
+    }
+    let row = |found: &SubjectMemories| {
+        [
+            output::printable(&found.subject),
+            output::count(found.memories),
+        ]
+    };
+    let header = ["SUBJECT", "MEMORIES"];
+    output::print(&output::number_table(header, found.iter().map(row)))
+}
+
+/// Lists subjects with this prefix, at most `limit`; 0 lists all.
+async fn subjects_with(
+    target: &Target,
+    prefix: &str,
+    limit: usize,
+) -> Result<Vec<SubjectMemories>, CliError> {
+    let pages = Pages::of(async |page_size, page_token| {
+        let request = ListSubjectsRequest {
+            prefix: prefix.to_owned(),
+            page_size,
+            page_token,
+        };
+        let reply = target.done(target.memories().list_subjects(request).await)?;
+        Ok((reply.subjects, reply.next_page_token))
+    });
+    pages.first(limit).await
+}
+
+async fn show(target: &Target, id: String, json: bool) -> Result<(), CliError> {
+    let request = GetMemoryRequest {
+        id,
+        ..GetMemoryRequest::default()
+    };
+    let reply = target.done(target.memories().get_memory(request).await)?;
+    output::show(json, &reply, |reply| {
+        described(&reply.memory.clone().unwrap_or_default())
+    })
+}
+
+/// Exports page by page: a tenant's memories may not fit into memory.
+async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
+    let request = ListMemoriesRequest {
+        subject: args.subject.unwrap_or_default(),
+        include_history: true,
+        ..ListMemoriesRequest::default()
+    };
+    let mut pages = Pages::of(listing(target, request));
+    while let Some(page) = pages.next(PAGE_MAX).await? {
+        let lines: String = page
+            .iter()
+            .map(|memory| format!("{}\n", json::of(memory)))
+            .collect();
+        if !lines.is_empty() {
+            output::print(&lines)?;
+        }
+    }
+    Ok(())
+}
+
+fn content(memory: &Memory) -> String {
+    output::one_line(&memory.content, CONTENT_CHARS_MAX)
+}
+
+/// State of a memory for a table, in one word.
+fn state(memory: &Memory) -> &'static str {
+    match () {
+        () if !memory.superseded_by.is_empty() => "superseded",
+        () if clock::is_past(memory.expires_at.as_ref()) => "expired",
+        () if memory.pinned => "pinned",
+        () => "",
+    }
+}
+
+/// Formats a memory, one field per line.
+fn described(memory: &Memory) -> String {
+    let mut rows = vec![
+        ("id", output::printable(&memory.id)),
+        ("subject", output::printable(&memory.subject)),
+        ("kind", kind_name(memory.kind)),
+        ("content", output::printable(&memory.content)),
+        ("visibility", short_name("Visibility", memory.visibility)),
+    ];
+    if memory.polarity != 0 {
+        rows.push(("polarity", short_name("Polarity", memory.polarity)));
+    }
+    if !memory.tags.is_empty() {
+        rows.push(("tags", output::printable(&memory.tags.join(", "))));
+    }
+    rows.push(("importance", memory.importance.to_string()));
+    if !memory.external_key.is_empty() {
+        rows.push(("external key", output::printable(&memory.external_key)));
+    }
+    if !memory.metadata_json.is_empty() {
+        rows.push(("metadata", output::printable(&memory.metadata_json)));
+    }
+    if let Some(from) = &memory.source {
+        let numbers: Vec<String> = from.seqs.iter().map(ToString::to_string).collect();
+        let seqs = numbers.join(" ");
+        let source = format!("{}, {}, turns {seqs}", from.session_id, from.generation);
+        rows.push(("source", output::printable(&source)));
+    }
+    for (name, at) in [
+        ("observed", &memory.observed_at),
+        ("created", &memory.created_at),
+        ("updated", &memory.updated_at),
+    ] {
+        let moment = at.as_ref().map_or("-".to_owned(), ToString::to_string);
+        let age = clock::age(at.as_ref());
+        rows.push((name, format!("{moment}, {age} ago")));
+    }
+    if let Some(expires_at) = &memory.expires_at {
+        rows.push(("expires in", clock::left(Some(expires_at))));
+    }
+    if !memory.superseded_by.is_empty() {
+        rows.push(("superseded by", output::printable(&memory.superseded_by)));
+    }
+    rows.push(("said again", output::count(memory.reinforced)));
+    let mut recalled = output::count(memory.recall_count);
+    if let Some(last) = &memory.last_recalled_at {
+        recalled += &format!(", {} ago", clock::age(Some(last)));
+    }
+    rows.push(("recalled", recalled));
+    rows.push(("pinned", pin(memory).to_owned()));
+    let maker = match memory.origin {
+        0 => "bot".to_owned(),
+        origin => short_name("MemoryOrigin", origin),
+    };
+    rows.push(("made by", maker));
+    output::rows(rows)
+}
+
+fn pin(memory: &Memory) -> &'static str {
+    match (memory.pinned, memory.pinned_by_dream) {
+        (false, _) => "no",
+        (true, false) => "yes",
+        (true, true) => "by a dream sweep",
+    }
+}
+
+/// Maximum bytes read from stdin. The daemon enforces its own limit.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Args)]
+pub struct AddArgs {
+    /// Subject of the memory
+    #[arg(long, value_name = "ID")]
+    subject: String,
+    /// Kind of the memory
+    #[arg(long, value_parser = one_of(choice::KINDS))]
+    kind: MemoryKind,
+    /// The fact as text; `-` reads stdin
+    text: String,
+    /// Tag; can be repeated
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Importance, from 0 to 1 [default: 0.5]
+    #[arg(long, value_name = "X")]
+    importance: Option<f32>,
+    /// Subjects that may recall it [default: private]
+    #[arg(long, value_parser = one_of(choice::VISIBILITIES))]
+    visibility: Option<Visibility>,
+    /// Whether feedback corrects or confirms
+    #[arg(long, value_parser = one_of(choice::POLARITIES))]
+    polarity: Option<Polarity>,
+    /// Put it first in the manifest
+    #[arg(long)]
+    pin: bool,
+    /// Memory that it replaces
+    #[arg(long, value_name = "ID")]
+    supersedes: Option<String>,
+    /// What to do if a memory already states it in slightly different text [default: merge]
+    #[arg(long, value_parser = one_of(choice::NEAR_DUPLICATES))]
+    near_duplicate: Option<NearDuplicate>,
+    /// When it was observed, such as 2026-01-31 [default: now]
+    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
+    observed: Option<Timestamp>,
+    /// When it expires and is no longer recalled [default: never]
+    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
+    expires: Option<Timestamp>,
+    /// Idempotency key: a repeat with the same key and fact has no effect
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Your own key for it; replaces the subject's memory that has the same key
+    #[arg(long, value_name = "KEY")]
+    external_key: Option<String>,
+    /// Metadata: NAME=TEXT, which can be repeated, or a JSON object
+    #[arg(long, value_name = "NAME=TEXT|JSON")]
+    metadata: Vec<String>,
+    /// Never merge it with another memory, not even with an identical one
+    #[arg(long)]
+    keep_apart: bool,
+}
+
+async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError> {
+    let content = match &*args.text {
+        "-" => tokio::task::spawn_blocking(read_stdin)
+            .await
+            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?,
+        _ => args.text,
+    };
+    let (mut metadata_json, mut metadata) = (String::new(), BTreeMap::new());
+    for noted in args.metadata {
+        match noted.split_once('=') {
+            Some((name, text)) if !noted.starts_with('{') => {
+                metadata.insert(name.to_owned(), text.to_owned());
+            }
+            _ => metadata_json += &noted,
+        }
+    }
+    let request = RememberRequest {
+        subject: args.subject,
+        kind: args.kind.into(),
+        content,
+        tags: args.tags,
+        importance: args.importance,
+        source: None,
+        observed_at: args.observed,
+        expires_at: args.expires,
+        supersedes_id: args.supersedes.unwrap_or_default(),
+        pinned: args.pin,
+        polarity: number(args.polarity),
+        idempotency_key: args.key.unwrap_or_default(),
+        visibility: number(args.visibility),
+        near_duplicate: number(args.near_duplicate),
+        external_key: args.external_key.unwrap_or_default(),
+        metadata_json,
+        vector: Vec::new(),
+        keep_apart: args.keep_apart,
+        metadata,
+    };
+    let done = target.done(target.memories_of(&request.subject).remember(request).await)?;
+    let outcome = short_name("RememberOutcome", done.outcome);
+    if json {
+        let mut shown = json::of(&done);
+        shown["outcome"] = outcome.into();
+        return output::print_json(&shown);
+    }
+    if done.redacted > 0 {
+        let count = done.redacted;
+        output::note(&format!("note: secrets removed before storing: {count}"));
+    }
+    output::print(&outcome)?;
+    output::print(&described(&done.memory.unwrap_or_default()))
+}
+
+fn read_stdin() -> Result<String, CliError> {
+    let mut text = String::new();
+    let mut stdin = io::stdin().lock().take(TEXT_BYTES_MAX + 1);
+    let read = stdin
+        .read_to_string(&mut text)
+        .map_err(CliError::io("cannot read stdin"))?;
+    if read as u64 > TEXT_BYTES_MAX {
+        let problem = "stdin: exceeds 1 MiB, the maximum of a fact";
+        return Err(CliError::failed(Exit::Data, problem));
+    }
+    Ok(text)
+}
+
+#[derive(Args)]
+pub struct ForgetArgs {
+    /// Forget the memory with this id, and those it superseded
+    #[arg(long, conflicts_with_all = ["subject", "kinds", "tags", "after", "before"])]
+    id: Option<String>,
+    /// Forget all memories of this subject, or those selected by filters
+    #[arg(long, value_name = "ID")]
+    subject: Option<String>,
+    /// Filter: only this kind; can be repeated
+    #[arg(long = "kind", id = "kinds", value_parser = one_of(choice::KINDS))]
+    kinds: Vec<MemoryKind>,
+    /// Filter: only memories with this tag; can be repeated
+    #[arg(long = "tag", id = "tags", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Filter: only memories observed at or after this time, such as 2026-01-31
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    after: Option<Timestamp>,
+    /// Filter: only memories observed before this time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    before: Option<Timestamp>,
+    /// Only count the memories
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+}
+
+async fn forget(target: &Target, args: ForgetArgs, json: bool) -> Result<(), CliError> {
+    let (dry_run, yes) = (args.dry_run, args.yes);
+    let what = args.what()?;
+    if dry_run || !yes {
+        let counted = call_forget(target, what.clone(), true).await?;
+        if dry_run {
+            return output::show(json, &counted, counts_of);
+        }
+        if !io::stdin().is_terminal() {
+            let problem = "no terminal to confirm on; check with --dry-run, then use --yes";
+            return Err(CliError::usage(problem));
+        }
+        output::note("This would go for good:");
+        counts_of(&counted).lines().for_each(output::note);
+        let asked = tokio::task::spawn_blocking(|| output::confirm("Forget it?")).await;
+        if !asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))? {
+            output::note("nothing was forgotten");
+            return Ok(());
+        }
+    }
+    let gone = call_forget(target, what, false).await?;
+    if !gone.erased && !json {
+        output::note("note: gone from all results; the pages on disk are erased later");
+    }
+    output::show(json, &gone, counts_of)
+}
+
+impl ForgetArgs {
+    fn what(self) -> Result<What, CliError> {
+        let filters = !self.kinds.is_empty()
+            || !self.tags.is_empty()
+            || self.after.is_some()
+            || self.before.is_some();
+        match (self.id, self.subject) {
+            (Some(id), _) => Ok(What::Id(id)),
+            (None, Some(subject)) if !filters => Ok(What::Subject(subject)),
+            (None, subject) if filters => Ok(What::Filter(MemoryFilter {
+                subject: subject.unwrap_or_default(),
+                kinds: kinds(self.kinds),
+                tags: self.tags,
+                after: self.after,
+                before: self.before,
+            })),
+            (None, _) => Err(CliError::usage("specify --id, --subject, or a filter")),
+        }
+    }
+}
+
+async fn call_forget(
+    target: &Target,
+    what: What,
+    dry_run: bool,
+) -> Result<ForgetResponse, CliError> {
+    let subject = match &what {
+        What::Id(_) => "",
+        What::Subject(subject) => subject,
+        What::Filter(filter) => &filter.subject,
+    };
+    let mut client = target.memories_of(subject);
+    let request = ForgetRequest {
+        target: Some(what),
+        dry_run,
+    };
+    target.done(client.forget(request).await)
+}
+
+fn counts_of(counts: &ForgetResponse) -> String {
+    let rows = [
+        ("memories", counts.memories),
+        ("superseded", counts.superseded),
+        ("vectors", counts.vectors),
+        ("recall events", counts.recall_events),
+        ("queued embeddings", counts.queued_embeddings),
+        ("cursors", counts.cursors),
+    ];
+    output::rows(rows.map(|(name, count)| (name, output::count(count))))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use prost_types::Timestamp as ApiTimestamp;
+
+    use super::*;
+
+    #[test]
+    fn memory_output_escapes_control_characters() {
+        let memory = Memory {
+            subject: "ann\u{1b}[2J".into(),
+            content: "likes tea\nand cake".into(),
+            kind: MemoryKind::User.into(),
+            pinned: true,
+            ..Memory::default()
+        };
+        let text = described(&memory);
+        assert!(
+            !text.contains('\u{1b}') && text.contains("likes tea\\nand cake"),
+            "{text}"
+        );
+        assert!(
+            text.contains("kind        user") && text.contains("made by     bot"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn list_shows_key_fields_of_memory() {
+        let pinned = Memory {
+            pinned: true,
+            ..Memory::default()
+        };
+        let expires_at = Some(ApiTimestamp {
+            seconds: 10,
+            nanos: 0,
+        });
+        let expired = Memory {
+            expires_at,
+            ..pinned.clone()
+        };
+        let old = Memory {
+            superseded_by: "x".into(),
+            ..expired.clone()
+        };
+        let states = [&Memory::default(), &pinned, &expired, &old].map(state);
+        assert_eq!(states, ["", "pinned", "expired", "superseded"]);
+    }
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ForgetArgs,
+    }
+
+    fn what(args: &str) -> Result<What, String> {
+        let line = Line::try_parse_from(["forget"].into_iter().chain(args.split_whitespace()));
+        line.map_err(|error| error.to_string())?
+            .args
+            .what()
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn forget_request_matches_arguments() {
+        assert_eq!(what("--id x"), Ok(What::Id("x".into())));
+        assert_eq!(what("--subject ann"), Ok(What::Subject("ann".into())));
+        let filter = |subject: &str| {
+            What::Filter(MemoryFilter {
+                subject: subject.into(),
+                kinds: vec![3],
+                tags: vec!["t".into()],
+                ..MemoryFilter::default()
+            })
+        };
+        assert_eq!(
+            what("--subject ann --kind project --tag t"),
+            Ok(filter("ann"))
+        );
+        assert_eq!(what("--kind project --tag t"), Ok(filter("")));
+        assert!(what("--before 2026-01-31").is_ok());
+        for bad in [
+            "",
+            "--yes",
+            "--id x --subject ann",
+            "--id x --tag t",
+            "--after soon",
+        ] {
+            assert!(what(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! `memoird sessions`: list, show, compact, end and erase the sessions of the key's tenant.
+
+use std::collections::VecDeque;
+
+use clap::{Args, Subcommand, ValueEnum};
+use memoird_proto::v1::{
+    CopySessionRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest,
+    GetSessionResponse, HistoryScope, ListSessionsRequest, PatchStateRequest, RewindSessionRequest,
+    RewindSessionResponse, SessionInfo, SessionOrder, Turn,
+};
+use prost_types::Timestamp;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::compaction::CompactArgs;
+use super::connect::{ClientArgs, Target};
+use super::erase::{EraseArgs, EraseSubjectArgs};
+use super::pages::{PAGE_MAX, Pages};
+use super::{choice, clock, compaction, erase, json, output, redact, transcript};
+use crate::exit::CliError;
+
+#[derive(Subcommand)]
+pub enum SessionsCommand {
+    /// List live sessions, most recently used first
+    List(ListArgs),
+    /// Show a session and its turns
+    Show(ShowArgs),
+    /// Replace the oldest exchanges of a session by a summary now
+    Compact(CompactArgs),
+    /// Undo the last summary of a session; windows show the turns it replaced
+    UndoCompaction {
+        /// Session id, chosen by the bot
+        id: String,
+    },
+    /// Remove the newest turns of a session; the journal keeps them, marked as removed
+    Rewind(RewindArgs),
+    /// Set labels of a session, for filtering lists
+    Label(LabelArgs),
+    /// Copy the turns of a session into a new one
+    Copy(CopyArgs),
+    /// Permanently overwrite the content of a turn
+    Redact(redact::RedactArgs),
+    /// End a session now; its hooks run
+    End {
+        /// Session id, chosen by the bot
+        id: String,
+    },
+    /// Permanently erase a session with its turns, memories and checkpoints; no hook is called
+    Erase(EraseArgs),
+    /// Permanently erase all sessions and memories of a subject
+    EraseSubject(EraseSubjectArgs),
+}
+
+#[derive(Args)]
+pub struct ListArgs {
+    /// Maximum number to print; 0 prints all
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    /// Only sessions with this id prefix
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        default_value = "",
+        hide_default_value = true
+    )]
+    id_prefix: String,
+    /// Only sessions of this subject
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    subject: String,
+    /// Only sessions with this label; can be repeated to require all of them
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Only sessions used after this time, such as 2026-01-31
+    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
+    used_after: Option<Timestamp>,
+    /// Only sessions used before this time
+    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
+    used_before: Option<Timestamp>,
+    /// Sort order
+    #[arg(long, value_enum, default_value_t = ListOrder::Newest)]
+    order: ListOrder,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ListOrder {
+    /// Most recently used first
+    Newest,
+    /// Longest idle first
+    Oldest,
+    /// By id
+    Id,
+}
+
+#[derive(Args)]
+pub struct LabelArgs {
+    /// Session id, chosen by the bot
+    id: String,
+    /// Label to set; an empty value removes it
+    #[arg(required = true, value_name = "NAME=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+}
+
+fn label(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+#[derive(Args)]
+pub struct RewindArgs {
+    /// Session id, chosen by the bot
+    id: String,
+    /// Seq of the newest turn to keep; 0 removes all turns
+    #[arg(long, value_name = "SEQ")]
+    after: u64,
+}
+
+#[derive(Args)]
+pub struct CopyArgs {
+    /// Session id, chosen by the bot
+    id: String,
+    /// Id of the copy; must not be in use by a live session
+    target: String,
+    /// Generation of the session [default: the live one, or else the newest]
+    #[arg(long, value_name = "ULID")]
+    generation: Option<String>,
+    /// Seq of the last turn to copy [default: copy all]
+    #[arg(long, value_name = "SEQ")]
+    through: Option<u64>,
+}
+
+#[derive(Args)]
+pub struct ShowArgs {
+    /// Session id, chosen by the bot
+    id: String,
+    /// Only the newest N turns [default: all]
+    #[arg(long, value_name = "N")]
+    turns: Option<usize>,
+    /// Show all turns of the generation from the journal, not only those in the history
+    #[arg(long)]
+    journal: bool,
+    /// Generation to show, which may have ended; implies --journal
+    #[arg(long, value_name = "ULID")]
+    generation: Option<String>,
+}
+
+pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    match command {
+        SessionsCommand::List(args) => list(&target, &args, client.json).await,
+        SessionsCommand::Show(args) => show(&target, &args, client.json).await,
+        SessionsCommand::Compact(args) => compaction::compact(&target, args, client.json).await,
+        SessionsCommand::UndoCompaction { id } => compaction::undo(&target, id, client.json).await,
+        SessionsCommand::Rewind(args) => rewind(&target, args, client.json).await,
+        SessionsCommand::Label(args) => give_labels(&target, args, client.json).await,
+        SessionsCommand::Copy(args) => copy(&target, args, client.json).await,
+        SessionsCommand::Redact(args) => redact::run(&target, args, client.json).await,
+        SessionsCommand::Erase(args) => erase::session(&target, args, client.json).await,
+        SessionsCommand::EraseSubject(args) => erase::subject(&target, args, client.json).await,
+        SessionsCommand::End { id } => end(&target, id, client.json).await,
+    }
+}
+
+async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliError> {
+    let order = match args.order {
+        ListOrder::Newest => SessionOrder::Newest,
+        ListOrder::Oldest => SessionOrder::Oldest,
+        ListOrder::Id => SessionOrder::Id,
+    };
+    let pages = Pages::of(async |page_size, page_token| {
+        let request = ListSessionsRequest {
+            page_size,
+            page_token,
+            id_prefix: args.id_prefix.clone(),
+            subject: args.subject.clone(),
+            labels: args.labels.iter().cloned().collect(),
+            updated_after: args.used_after,
+            updated_before: args.used_before,
+            order: order.into(),
+            ..ListSessionsRequest::default()
+        };
+        let reply = target.done(target.sessions().list_sessions(request).await)?;
+        Ok((reply.sessions, reply.next_page_token))
+    });
+    let sessions = pages.first(args.limit).await?;
+    if json {
+        return output::print_json(&json!({ "sessions": json::all(&sessions) }));
+    }
+    let header = [
+        "SESSION",
+        "TURNS",
+        "SIZE",
+        "TOKENS",
+        "LAST SEQ",
+        "IDLE",
+        "EXPIRES IN",
+    ];
+    let row = |info: &SessionInfo| {
+        [
+            output::printable(&info.session_id),
+            output::count(info.history_turns),
+            output::size(info.history_bytes),
+            output::count(info.history_tokens),
+            output::count(info.last_seq),
+            clock::age(info.last_access.as_ref()),
+            clock::left(info.expires_at.as_ref()),
+        ]
+    };
+    output::print(&output::number_table(header, sessions.iter().map(row)))
+}
+
+async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliError> {
+    let journal = args.journal || args.generation.is_some();
+    let request = GetSessionRequest {
+        session_id: args.id.clone(),
+        ..Default::default()
+    };
+    let live = match target
+        .sessions_of(&request.session_id)
+        .get_session(request)
+        .await
+    {
+        Ok(reply) => Some(reply.into_inner()),
+        // An ended session is still in the journal.
+        Err(status) if journal && status.code() == Code::NotFound => None,
+        Err(status) => return Err(target.explain(status)),
+    };
+    let turns = history(target, args, journal).await?;
+    let named = args.generation.as_ref();
+    let is_named = |info: &SessionInfo| named.is_none_or(|named| *named == info.generation);
+    let detail = live.filter(|detail| detail.session.as_ref().is_some_and(is_named));
+    if json {
+        return output::print_json(&shown_json(detail.as_ref(), &turns));
+    }
+    match &detail {
+        Some(detail) => print_detail(detail)?,
+        None => output::print("not live: the turns are from the journal")?,
+    }
+    output::print("")?;
+    output::print(&transcript::table(&turns))
+}
+
+fn shown_json(detail: Option<&GetSessionResponse>, turns: &VecDeque<Turn>) -> Value {
+    let mut shown = detail.map_or_else(|| json!({ "session": null }), json::of);
+    shown["turns"] = json::all(turns);
+    shown
+}
+
+fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
+    output::print(&described(detail))?;
+    if !detail.summary_text.is_empty() {
+        let lines: Vec<String> = compaction::text_lines(&detail.summary_text).collect();
+        output::print(&format!("\nsummary\n  {}", lines.join("\n  ")))?;
+    }
+    Ok(())
+}
+
+/// Fetches the requested turns, page by page from the newest back.
+async fn history(
+    target: &Target,
+    args: &ShowArgs,
+    journal: bool,
+) -> Result<VecDeque<Turn>, CliError> {
+    let scope = if journal {
+        HistoryScope::Journal
+    } else {
+        HistoryScope::Live
+    };
+    let wanted = args.turns.unwrap_or(usize::MAX);
+    let mut client = target.sessions_of(&args.id);
+    let mut turns = VecDeque::new();
+    let mut before_seq = 0;
+    while turns.len() < wanted {
+        let last = (wanted - turns.len()).min(PAGE_MAX);
+        let request = GetHistoryRequest {
+            session_id: args.id.clone(),
+            generation: args.generation.clone().unwrap_or_default(),
+            scope: scope as i32,
+            last: u32::try_from(last).unwrap_or(u32::MAX),
+            before_seq,
+            ..GetHistoryRequest::default()
+        };
+        let page = target.done(client.get_history(request).await)?;
+        for turn in page.turns.into_iter().rev() {
+            turns.push_front(turn);
+        }
+        before_seq = page.previous_before_seq;
+        if before_seq == 0 {
+            break;
+        }
+    }
+    Ok(turns)
+}
+
+async fn rewind(target: &Target, args: RewindArgs, json: bool) -> Result<(), CliError> {
+    let request = RewindSessionRequest {
+        session_id: args.id,
+        after_seq: args.after,
+        ..RewindSessionRequest::default()
+    };
+    let reply = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .rewind_session(request)
+            .await,
+    )?;
+    output::show(json, &reply, rewound)
+}
+
+fn rewound(reply: &RewindSessionResponse) -> String {
+    let turns = output::counted(reply.removed_turns, "turn", "turns");
+    let table = transcript::table(&reply.removed);
+    if reply.removed.is_empty() {
+        format!("taken back: {turns}")
+    } else {
+        format!("taken back: {turns}\n{table}")
+    }
+}
+
+async fn give_labels(target: &Target, args: LabelArgs, json: bool) -> Result<(), CliError> {
+    let request = PatchStateRequest {
+        session_id: args.id.clone(),
+        labels: args.labels.into_iter().collect(),
+        ..PatchStateRequest::default()
+    };
+    target.done(
+        target
+            .sessions_of(&request.session_id)
+            .patch_state(request)
+            .await,
+    )?;
+    let request = GetSessionRequest {
+        session_id: args.id,
+        ..GetSessionRequest::default()
+    };
+    let reply = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .get_session(request)
+            .await,
+    )?;
+    output::show(json, &reply, |reply| {
+        let info = reply.session.clone().unwrap_or_default();
+        let id = output::printable(&info.session_id);
+        if info.labels.is_empty() {
+            format!("{id} has no labels")
+        } else {
+            format!("{id}: {}", labels(&info))
+        }
+    })
+}
+
+fn labels(info: &SessionInfo) -> String {
+    let labels = info
+        .labels
+        .iter()
+        .map(|(name, value)| output::printable(&format!("{name}={value}")));
+    labels.collect::<Vec<_>>().join(" ")
+}
+
+async fn copy(target: &Target, args: CopyArgs, json: bool) -> Result<(), CliError> {
+    let request = CopySessionRequest {
+        session_id: args.id,
+        target_session_id: args.target,
+        generation: args.generation.unwrap_or_default(),
+        through_seq: args.through.unwrap_or_default(),
+        ..CopySessionRequest::default()
+    };
+    let reply = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .copy_session(request)
+            .await,
+    )?;
+    output::show(json, &reply, |reply| {
+        let turns = output::counted(reply.turns, "turn", "turns");
+        format!("copied: {turns}")
+    })
+}
+
+async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
+    let request = EndSessionRequest { session_id };
+    let reply = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .end_session(request)
+            .await,
+    )?;
+    output::show(json, &reply, |reply| {
+        let info = reply.session.clone().unwrap_or_default();
+        let id = output::printable(&info.session_id);
+        format!("ended {id}, generation {}", info.generation)
+    })
+}
+
+fn described(detail: &GetSessionResponse) -> String {
+    let info = detail.session.clone().unwrap_or_default();
+    let history = format!(
+        "{} turns, {}, about {} tokens",
+        output::count(info.history_turns),
+        output::size(info.history_bytes),
+        output::count(info.history_tokens)
+    );
+    let ago = |moment: &Option<Timestamp>| format!("{} ago", clock::age(moment.as_ref()));
+    let mut rows = vec![
+        ("session", output::printable(&info.session_id)),
+        ("generation", info.generation.clone()),
+        ("history", history),
+        ("last seq", output::count(info.last_seq)),
+        ("created", ago(&info.created_at)),
+        ("last access", ago(&info.last_access)),
+        ("expires in", clock::left(info.expires_at.as_ref())),
+        ("state version", output::count(info.state_version)),
+    ];
+    if info.keep_all {
+        rows.push(("keeps", "all of its history".to_owned()));
+    }
+    if !info.ttl_class.is_empty() {
+        rows.push(("ttl class", output::printable(&info.ttl_class)));
+    }
+    if !info.labels.is_empty() {
+        rows.insert(2, ("labels", labels(&info)));
+    }
+    if !info.subject.is_empty() {
+        rows.insert(2, ("subject", output::printable(&info.subject)));
+    }
+    if let Some(summary) = &detail.summary {
+        rows.push(("summary", compaction::stands_for(summary)));
+    }
+    if let Some(health) = info.compaction.as_ref().and_then(compaction::health) {
+        rows.push(("compaction", health));
+    }
+    output::rows(rows)
+}
