@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use prost::Message;
 use prost_build::Config;
 use prost_types::field_descriptor_proto::Type;
-use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
+use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
 const PACKAGE: &str = "memoird.v1";
 
@@ -63,6 +63,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .out_dir(plain_out)
         .compile_fds_with_config(plain.clone(), named())?;
 
+    std::fs::write(out.join("rpcs.rs"), rpcs(&plain))?;
+
     let spliced_out = out.join("spliced");
     std::fs::create_dir_all(&spliced_out)?;
     let shared = shared_types(&plain);
@@ -81,6 +83,48 @@ fn named() -> Config {
     let mut config = Config::new();
     config.enable_type_names();
     config
+}
+
+/// Implements `Rpc` for the request of every unary call.
+fn rpcs(set: &FileDescriptorSet) -> String {
+    let messages = || set.file.iter().flat_map(|file| &file.message_type);
+    let mut code = String::new();
+    for service in set.file.iter().flat_map(|file| &file.service) {
+        for method in service.method.iter().filter(|it| !it.server_streaming()) {
+            let [request, reply] = [method.input_type(), method.output_type()]
+                .map(|name| name.rsplit('.').next().unwrap_or(name));
+            let fields = messages()
+                .filter(|message| message.name() == request)
+                .flat_map(|message| &message.field)
+                .filter(|field| field.oneof_index.is_none());
+            let names: Vec<&str> = fields.map(FieldDescriptorProto::name).collect();
+            let mut places = [
+                ("session_id", "&self.session_id"),
+                ("subject", "&self.subject"),
+                (
+                    "subjects",
+                    "self.subjects.first().map_or(\"\", String::as_str)",
+                ),
+            ];
+            if service.name() == "MemoryService" {
+                // The subject comes before the session.
+                places.reverse();
+            }
+            let places = places.iter().filter(|(name, _)| names.contains(name));
+            let places: Vec<&str> = places.map(|(_, place)| *place).collect();
+            code += &format!(
+                "impl Rpc for v1::{request} {{
+                    type Reply = v1::{reply};
+                    const PATH: &'static str = \"/{PACKAGE}.{}/{}\";
+                    fn place(&self) -> &str {{ first_set(&[{}]) }}
+                }}\n",
+                service.name(),
+                method.name(),
+                places.join(", "),
+            );
+        }
+    }
+    code
 }
 
 /// Messages and enums that are the same in both sets: protobuf name and Rust path.

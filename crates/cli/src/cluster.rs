@@ -3,12 +3,13 @@
 use memoird_proto::v1::{ClusterMember, GetClusterRequest, GetClusterResponse};
 
 use super::connect::ClientArgs;
-use super::{clock, output};
+use super::list::{self, Ago, Column, Count, Text, With};
+use super::output;
 use crate::exit::CliError;
 
 pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
-    let cluster = target.done(target.admin().get_cluster(GetClusterRequest {}).await)?;
+    let cluster = target.call(&GetClusterRequest {}).await?;
     output::show(client.json, &cluster, text)
 }
 
@@ -17,7 +18,7 @@ fn text(cluster: &GetClusterResponse) -> String {
         let name = cluster.members.first().map_or("-", |it| &it.name);
         return format!("{} has its journal alone", output::printable(name));
     }
-    let mut paragraphs = vec![members(&cluster.members), summary(cluster)];
+    let mut paragraphs = vec![list::table(MEMBERS, &cluster.members), summary(cluster)];
     let differs = |member: &&ClusterMember| !member.differing_settings.is_empty();
     for other in cluster.members.iter().filter(differs) {
         paragraphs.push(format!(
@@ -29,45 +30,36 @@ fn text(cluster: &GetClusterResponse) -> String {
     paragraphs.join("\n\n")
 }
 
-fn members(members: &[ClusterMember]) -> String {
-    let header = [
-        "MEMBER",
-        "VERSION",
-        "ROLE",
-        "SEEN",
-        "COMMITS",
-        "IN DOUBT",
-        "LAST COMMIT",
+const MEMBERS: &[Column] = &[
+    ("MEMBER", "name", Text),
+    ("VERSION", "version", Text),
+    ("ROLE", "", With(|member| role(&list::typed(member)))),
+    ("SEEN", "last_seen", Ago),
+    ("COMMITS", "commits", Count),
+    ("IN DOUBT", "commits_in_doubt", Count),
+    ("LAST COMMIT", "last_commit", Ago),
+    (
         "SETTINGS",
-    ];
-    let row = |member: &ClusterMember| {
-        let role = match (member.is_here, member.leads) {
-            (false, _) => "gone",
-            (true, true) => "leads",
-            (true, false) => "serves",
-        };
-        let answers = if member.is_self { ", answers" } else { "" };
-        let ago = |moment: Option<&_>| match moment {
-            Some(_) => format!("{} ago", clock::age(moment)),
-            None => "-".to_owned(),
-        };
-        let settings = match member.differing_settings.len() {
-            0 => "the same".to_owned(),
-            count => output::counted(count as u64, "differs", "differ"),
-        };
-        [
-            output::printable(&member.name),
-            output::printable(&member.version),
-            format!("{role}{answers}"),
-            ago(member.last_seen.as_ref()),
-            output::count(member.commits),
-            output::count(member.commits_in_doubt),
-            ago(member.last_commit.as_ref()),
-            settings,
-        ]
+        "",
+        With(|member| settings(&list::typed(member))),
+    ),
+];
+
+fn role(member: &ClusterMember) -> String {
+    let role = match (member.is_here, member.leads) {
+        (false, _) => "gone",
+        (true, true) => "leads",
+        (true, false) => "serves",
     };
-    let width = output::terminal_width();
-    output::table(Some(header), members.iter().map(row), &[4, 5], width)
+    let answers = if member.is_self { ", answers" } else { "" };
+    format!("{role}{answers}")
+}
+
+fn settings(member: &ClusterMember) -> String {
+    match member.differing_settings.len() {
+        0 => "the same".to_owned(),
+        count => output::counted(count as u64, "differs", "differ"),
+    }
 }
 
 fn summary(cluster: &GetClusterResponse) -> String {

@@ -32,24 +32,14 @@ pub(super) async fn compact(
         session_id: args.id,
         keep_exchanges: args.keep,
     };
-    let reply = target.done(
-        target
-            .sessions_of(&request.session_id)
-            .compact_session(request)
-            .await,
-    )?;
+    let reply = target.call(&request).await?;
     output::show(json, &reply, compacted)
 }
 
 /// Reverts the last summary.
 pub(super) async fn undo(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
     let request = UndoCompactionRequest { session_id };
-    let reply = target.done(
-        target
-            .sessions_of(&request.session_id)
-            .undo_compaction(request)
-            .await,
-    )?;
+    let reply = target.call(&request).await?;
     output::show(json, &reply, undone)
 }
 

@@ -6,10 +6,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use memoird_proto::Rpc;
 use memoird_proto::v1::admin_service_client::AdminServiceClient;
-use memoird_proto::v1::document_service_client::DocumentServiceClient;
-use memoird_proto::v1::memory_service_client::MemoryServiceClient;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
+use prost::bytes::{Buf, BufMut, Bytes};
+use prost::{DecodeError, Message};
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
@@ -97,19 +101,7 @@ pub struct Target {
 
 pub type Sessions = SessionServiceClient<InterceptedService<Channel, Auth>>;
 
-pub(crate) type Memories = MemoryServiceClient<InterceptedService<Channel, Auth>>;
-
-pub(crate) type Documents = DocumentServiceClient<InterceptedService<Channel, Auth>>;
-
 pub type Admin = AdminServiceClient<InterceptedService<Channel, Auth>>;
-
-/// Routing value for calls of memories: the subject, or else the session.
-pub(crate) fn whose<'a>(subject: &'a str, session_id: &'a str) -> &'a str {
-    match subject {
-        "" => session_id,
-        subject => subject,
-    }
-}
 
 impl ConnectArgs {
     /// Returns the key of the file, or else of the environment.
@@ -233,28 +225,6 @@ impl Target {
             .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
-    /// A client that routes by a session.
-    pub fn sessions_of(&self, session_id: &str) -> Sessions {
-        SessionServiceClient::with_interceptor(self.channel.clone(), self.auth.of(session_id))
-            .max_decoding_message_size(ANSWER_BYTES_MAX)
-    }
-
-    /// A client that routes by the subject of memories.
-    pub(crate) fn memories_of(&self, subject: &str) -> Memories {
-        MemoryServiceClient::with_interceptor(self.channel.clone(), self.auth.of(subject))
-            .max_decoding_message_size(ANSWER_BYTES_MAX)
-    }
-
-    pub(crate) fn memories(&self) -> Memories {
-        MemoryServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
-            .max_decoding_message_size(ANSWER_BYTES_MAX)
-    }
-
-    pub(crate) fn documents(&self) -> Documents {
-        DocumentServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
-            .max_decoding_message_size(ANSWER_BYTES_MAX)
-    }
-
     pub fn admin(&self) -> Admin {
         AdminServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
             .max_decoding_message_size(ANSWER_BYTES_MAX)
@@ -262,6 +232,36 @@ impl Target {
 
     pub fn addr(&self) -> &Address {
         &self.addr
+    }
+
+    /// Makes a unary call.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn call<R: Rpc>(&self, request: &R) -> Result<R::Reply, CliError> {
+        let reply = self.try_call(request).await;
+        reply.map_err(|status| self.explain(status))
+    }
+
+    /// Makes a unary call, for callers that handle some of its errors.
+    pub(crate) async fn try_call<R: Rpc>(&self, request: &R) -> Result<R::Reply, Status> {
+        let encoded = self.call_encoded(R::PATH, request.place(), request.encode_to_vec());
+        decoded(R::Reply::decode(encoded.await?))
+    }
+
+    pub(crate) async fn call_encoded(
+        &self,
+        path: &'static str,
+        place: &str,
+        request: Vec<u8>,
+    ) -> Result<Bytes, Status> {
+        let channel = InterceptedService::new(self.channel.clone(), self.auth.of(place));
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+        let ready = grpc.ready().await;
+        ready.map_err(|error| Status::from_error(error.into()))?;
+        let path = PathAndQuery::from_static(path);
+        let reply = grpc.unary(Request::new(request), path, EncodedCodec);
+        Ok(reply.await?.into_inner())
     }
 
     pub fn done<T>(&self, reply: Result<Response<T>, Status>) -> Result<T, CliError> {
@@ -274,6 +274,48 @@ impl Target {
     #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
     pub fn explain(&self, status: Status) -> CliError {
         CliError::of_call(&self.addr.to_string(), &status)
+    }
+}
+
+/// Converts the result of decoding a reply.
+pub(crate) fn decoded<M>(message: Result<M, DecodeError>) -> Result<M, Status> {
+    message.map_err(|error| Status::internal(error.to_string()))
+}
+
+/// Sends and receives encoded messages.
+struct EncodedCodec;
+
+impl Codec for EncodedCodec {
+    type Encode = Vec<u8>;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for EncodedCodec {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, message: Vec<u8>, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put_slice(&message);
+        Ok(())
+    }
+}
+
+impl Decoder for EncodedCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
     }
 }
 

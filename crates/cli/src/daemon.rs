@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use memoird_proto::prost_reflect::DynamicMessage;
 use memoird_proto::v1::{
-    GetStatsRequest, GetStatsResponse, ReloadConfigRequest, ReloadConfigResponse, TenantStats,
+    GetStatsRequest, GetStatsResponse, ReloadConfigRequest, ReloadConfigResponse,
 };
 use serde_json::json;
 use tonic_health::pb::HealthCheckRequest;
@@ -12,6 +13,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::connect::ClientArgs;
+use super::list::{self, Column, Count, Figure, Moment, Size, Text, With};
 use super::output;
 use crate::exit::{CliError, Exit};
 
@@ -50,7 +52,7 @@ pub(crate) async fn health(client: &ClientArgs) -> Result<(), CliError> {
 
 pub(crate) async fn reload(client: &ClientArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
-    let reply = target.done(target.admin().reload_config(ReloadConfigRequest {}).await)?;
+    let reply = target.call(&ReloadConfigRequest {}).await?;
     output::show(client.json, &reply, reload_text)
 }
 
@@ -80,62 +82,56 @@ pub(crate) async fn stats(client: &ClientArgs, args: StatsArgs) -> Result<(), Cl
     let request = GetStatsRequest {
         tenant: args.tenant.unwrap_or_default(),
     };
-    let stats = target.done(target.admin().get_stats(request).await)?;
+    let stats = target.call(&request).await?;
     output::show(client.json, &stats, stats_text)
 }
 
 fn stats_text(stats: &GetStatsResponse) -> String {
-    let process = process(stats);
+    let process = list::record(PROCESS, stats);
     match &*stats.tenants {
         [] => process,
-        all => format!("{process}\n\n{}", tenants(all)),
+        all => format!("{process}\n\n{}", list::table(TENANTS, all)),
     }
 }
 
-fn process(stats: &GetStatsResponse) -> String {
-    let started = stats.started_at.as_ref();
-    let per_commit = stats.commit_sets as f64 / stats.commits.max(1) as f64;
-    output::rows([
-        (
-            "started",
-            started.map_or("-".to_owned(), ToString::to_string),
-        ),
-        ("CPU", format!("{:.2} s", stats.cpu_seconds)),
-        ("memory", output::size(stats.rss_bytes)),
-        ("sessions live", output::count(stats.sessions_live)),
-        ("turns live", output::count(stats.turns_live)),
-        ("size live", output::size(stats.bytes_live)),
-        ("sessions created", output::count(stats.sessions_created)),
-        ("expired", output::count(stats.expired)),
-        ("evicted", output::count(stats.evicted)),
-        ("ended", output::count(stats.ended)),
-        ("turns appended", output::count(stats.turns_appended)),
-        ("commits", output::count(stats.commits)),
-        ("sets per commit", format!("{per_commit:.1}")),
-        ("hooks pending", output::count(stats.hooks_pending)),
-        ("hooks dead", output::count(stats.hooks_dead)),
-    ])
+const PROCESS: &[Column] = &[
+    ("started", "started_at", Moment),
+    ("CPU seconds", "cpu_seconds", Figure(2)),
+    ("memory", "rss_bytes", Size),
+    ("sessions live", "sessions_live", Count),
+    ("turns live", "turns_live", Count),
+    ("size live", "bytes_live", Size),
+    ("sessions created", "sessions_created", Count),
+    ("expired", "expired", Count),
+    ("evicted", "evicted", Count),
+    ("ended", "ended", Count),
+    ("turns appended", "turns_appended", Count),
+    ("commits", "commits", Count),
+    ("sets per commit", "", With(sets_per_commit)),
+    ("hooks pending", "hooks_pending", Count),
+    ("hooks dead", "hooks_dead", Count),
+];
+
+fn sets_per_commit(stats: &DynamicMessage) -> String {
+    let GetStatsResponse {
+        commit_sets,
+        commits,
+        ..
+    } = list::typed(stats);
+    format!("{:.1}", commit_sets as f64 / commits.max(1) as f64)
 }
 
-fn tenants(tenants: &[TenantStats]) -> String {
-    let header = [
-        "TENANT", "SESSIONS", "TURNS", "SIZE", "CREATED", "EXPIRED", "EVICTED", "ENDED", "APPENDED",
-    ];
-    let row = |tenant: &TenantStats| {
-        [
-            output::printable(&tenant.id),
-            output::count(tenant.sessions_live),
-            output::count(tenant.turns_live),
-            output::size(tenant.bytes_live),
-            output::count(tenant.sessions_created),
-            output::count(tenant.expired),
-            output::count(tenant.evicted),
-            output::count(tenant.ended),
-            output::count(tenant.turns_appended),
-        ]
-    };
-    output::number_table(header, tenants.iter().map(row))
-}
+const TENANTS: &[Column] = &[
+    ("TENANT", "id", Text),
+    ("SESSIONS", "sessions_live", Count),
+    ("TURNS", "turns_live", Count),
+    ("SIZE", "bytes_live", Size),
+    ("CREATED", "sessions_created", Count),
+    ("EXPIRED", "expired", Count),
+    ("EVICTED", "evicted", Count),
+    ("ENDED", "ended", Count),
+    ("APPENDED", "turns_appended", Count),
+];
 
 #[cfg(test)]
 mod tests {
@@ -156,7 +152,7 @@ mod tests {
 
     #[test]
     fn zero_counts_do_not_divide_by_zero() {
-        let text = process(&GetStatsResponse::default());
+        let text = list::record(PROCESS, &GetStatsResponse::default());
         assert!(text.contains("sets per commit   0.0"), "{text}");
     }
 }

@@ -10,13 +10,13 @@ use clap::{Args, Subcommand};
 use memoird_proto::v1::put_document_request::Value as Put;
 use memoird_proto::v1::{
     DeleteDocumentRequest, DeleteDocumentsRequest, DeleteDocumentsResponse, Document,
-    GetDocumentRequest, ListDocumentsRequest, ListNamespacesRequest, PutDocumentRequest, document,
+    GetDocumentRequest, ListDocumentsRequest, ListNamespacesRequest, Namespace, PutDocumentRequest,
+    document,
 };
-use serde_json::json;
 
 use super::connect::{ClientArgs, Target};
-use super::pages::{PAGE_MAX, PageResult, Pages};
-use super::{clock, json, output};
+use super::list::{self, Age, Column, Count, Size, Text, Until, With};
+use super::{json, output};
 use crate::exit::{CliError, Exit};
 use import::ImportArgs;
 
@@ -213,7 +213,7 @@ async fn get(
         key,
         ttl: None,
     };
-    let reply = target.done(target.documents().get_document(request).await)?;
+    let reply = target.call(&request).await?;
     if json {
         return output::print_json(&json::of(&reply));
     }
@@ -247,7 +247,7 @@ async fn put(target: &Target, args: PutArgs, json: bool) -> Result<(), CliError>
         expected_version: args.expected_version,
         ttl: ttl.map_err(|_| CliError::usage("--ttl is too long"))?,
     };
-    let reply = target.done(target.documents().put_document(request).await)?;
+    let reply = target.call(&request).await?;
     output::show(json, &reply, |reply| {
         let stored = reply.document.clone().unwrap_or_default();
         format!("version {}", output::count(stored.version))
@@ -290,42 +290,21 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
         without_values: !json,
         ..ListDocumentsRequest::default()
     };
-    let found = Pages::of(listing(target, request))
-        .first(args.limit)
-        .await?;
-    if json {
-        return output::print_json(&json!({ "documents": json::all(&found) }));
-    }
-    let header = ["NAMESPACE", "KEY", "VERSION", "SIZE", "AGE", "EXPIRES IN"];
-    let row = |document: &Document| {
-        [
-            path(&document.namespace),
-            output::printable(&document.key),
-            output::count(document.version),
-            output::size(document.size),
-            clock::age(document.updated_at.as_ref()),
-            clock::left(document.expires_at.as_ref()),
-        ]
-    };
-    let rows = found.iter().map(row);
-    output::print(&output::table(Some(header), rows, &[2, 3, 4, 5], None))
+    list::list(target, &request, args.limit, DOCUMENTS, json).await
 }
 
-/// Returns a function that fetches a page of documents.
-fn listing(
-    target: &Target,
-    request: ListDocumentsRequest,
-) -> impl AsyncFnMut(u32, String) -> PageResult<Document> {
-    async move |page_size, page_token| {
-        let request = ListDocumentsRequest {
-            page_size,
-            page_token,
-            ..request.clone()
-        };
-        let reply = target.done(target.documents().list_documents(request).await)?;
-        Ok((reply.documents, reply.next_page_token))
-    }
-}
+const DOCUMENTS: &[Column] = &[
+    (
+        "NAMESPACE",
+        "",
+        With(|document| path(&list::typed::<Document>(document).namespace)),
+    ),
+    ("KEY", "key", Text),
+    ("VERSION", "version", Count),
+    ("SIZE", "size", Size),
+    ("AGE", "updated_at", Age),
+    ("EXPIRES IN", "expires_at", Until),
+];
 
 async fn namespaces(
     target: &Target,
@@ -334,27 +313,19 @@ async fn namespaces(
     limit: usize,
     json: bool,
 ) -> Result<(), CliError> {
-    let pages = Pages::of(async |page_size, page_token| {
-        let request = ListNamespacesRequest {
-            prefix: prefix.0.clone(),
-            suffix: Vec::new(),
-            max_depth,
-            page_size,
-            page_token,
-        };
-        let reply = target.done(target.documents().list_namespaces(request).await)?;
-        Ok((reply.namespaces, reply.next_page_token))
-    });
-    let found = pages.first(limit).await?;
-    if json {
-        return output::print_json(&json!({ "namespaces": json::all(&found) }));
-    }
-    let lines = found.iter().map(|namespace| path(&namespace.parts));
-    match &*lines.collect::<Vec<_>>().join("\n") {
-        "" => Ok(()),
-        lines => output::print(lines),
-    }
+    let request = ListNamespacesRequest {
+        prefix: prefix.0,
+        max_depth,
+        ..ListNamespacesRequest::default()
+    };
+    list::list(target, &request, limit, NAMESPACES, json).await
 }
+
+const NAMESPACES: &[Column] = &[(
+    "",
+    "",
+    With(|namespace| path(&list::typed::<Namespace>(namespace).parts)),
+)];
 
 async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), CliError> {
     let namespace = args.namespace.0;
@@ -364,7 +335,7 @@ async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), Cli
             key,
             expected_version: args.expected_version,
         };
-        let reply = target.done(target.documents().delete_document(request).await)?;
+        let reply = target.call(&request).await?;
         return output::show(json, &reply, |reply| {
             let gone = if reply.deleted {
                 "deleted"
@@ -391,7 +362,7 @@ async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), Cli
         erase: args.erase,
         ..DeleteDocumentsRequest::default()
     };
-    let reply = target.done(target.documents().delete_documents(request).await)?;
+    let reply = target.call(&request).await?;
     output::show(json, &reply, |reply: &DeleteDocumentsResponse| {
         format!("deleted {}", output::count(reply.deleted))
     })?;
@@ -401,23 +372,12 @@ async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), Cli
     Ok(())
 }
 
-/// Exports page by page: a tenant's documents may not fit into memory.
 async fn export(target: &Target, namespace: NamespaceArg) -> Result<(), CliError> {
     let request = ListDocumentsRequest {
         namespace_prefix: namespace.0,
         ..ListDocumentsRequest::default()
     };
-    let mut pages = Pages::of(listing(target, request));
-    while let Some(page) = pages.next(PAGE_MAX).await? {
-        let lines: String = page
-            .iter()
-            .map(|found| format!("{}\n", json::of(found)))
-            .collect();
-        if !lines.is_empty() {
-            output::print(&lines)?;
-        }
-    }
-    Ok(())
+    list::export(target, &request).await
 }
 
 #[cfg(test)]

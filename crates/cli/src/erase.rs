@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use memoird_proto::v1::{
-    EraseSessionRequest, EraseSubjectRequest, Erased, GetErasureRequest, GetErasureResponse,
+    EraseSessionRequest, EraseSubjectRequest, GetErasureRequest, GetErasureResponse,
 };
 use tokio::time::sleep;
 
 use super::connect::Target;
+use super::list::{self, Column, Count};
 use super::output;
 use super::progress::Progress;
 use crate::exit::CliError;
@@ -51,12 +52,7 @@ pub(crate) async fn session(target: &Target, args: EraseArgs, json: bool) -> Res
         session_id: args.id,
         generation: args.generation.unwrap_or_default(),
     };
-    let begun = target.done(
-        target
-            .sessions_of(&request.session_id)
-            .erase_session(request)
-            .await,
-    )?;
+    let begun = target.call(&request).await?;
     wait(target, begun.job_id, json).await
 }
 
@@ -73,12 +69,7 @@ pub(crate) async fn subject(
     let request = EraseSubjectRequest {
         subject: args.subject,
     };
-    let begun = target.done(
-        target
-            .sessions_of(&request.subject)
-            .erase_subject(request)
-            .await,
-    )?;
+    let begun = target.call(&request).await?;
     wait(target, begun.job_id, json).await
 }
 
@@ -108,7 +99,7 @@ async fn wait(target: &Target, job_id: String, json: bool) -> Result<(), CliErro
         let request = GetErasureRequest {
             job_id: job_id.clone(),
         };
-        let erasure = target.done(target.sessions().get_erasure(request).await)?;
+        let erasure = target.call(&request).await?;
         if erasure.done {
             break erasure;
         }
@@ -127,25 +118,17 @@ async fn wait(target: &Target, job_id: String, json: bool) -> Result<(), CliErro
     output::show(json, &erasure, described)
 }
 
+const ERASED: &[Column] = &[
+    ("turns", "erased.turns", Count),
+    ("summaries", "erased.summaries", Count),
+    ("idempotency keys", "erased.keys", Count),
+    ("memories", "erased.memories", Count),
+    ("owed deliveries", "erased.deliveries", Count),
+    ("commits", "erased.commits", Count),
+];
+
 fn described(erasure: &GetErasureResponse) -> String {
-    let erased = erasure.erased.unwrap_or_default();
-    let Erased {
-        turns,
-        summaries,
-        keys,
-        memories,
-        deliveries,
-        commits,
-    } = erased;
-    let kinds = [
-        ("turns", turns),
-        ("summaries", summaries),
-        ("idempotency keys", keys),
-        ("memories", memories),
-        ("owed deliveries", deliveries),
-        ("commits", commits),
-    ];
-    let counts = output::rows(kinds.map(|(name, count)| (name, output::count(count))));
+    let counts = list::record(ERASED, erasure);
     if erasure.outside.is_empty() {
         return counts;
     }

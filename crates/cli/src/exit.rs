@@ -66,8 +66,8 @@ pub struct CliError {
     hint: Option<&'static str>,
     /// The daemon's stable error reason, if it rejected a call with one.
     reason: Option<String>,
-    /// Whether the content of the request is at fault. Other requests may succeed.
-    pub is_of_content: bool,
+    /// The code of a failed call.
+    code: Option<Code>,
 }
 
 impl CliError {
@@ -99,15 +99,26 @@ impl CliError {
             },
             _ => Self::failed(Exit::Refused, problem),
         };
-        let is_of_content = matches!(
-            code,
-            Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange
-        );
         Self {
             reason,
-            is_of_content,
+            code: Some(code),
             ..error
         }
+    }
+
+    /// Whether the content of the request is at fault. Other requests may succeed.
+    pub fn is_of_content(&self) -> bool {
+        let codes = [
+            Code::InvalidArgument,
+            Code::FailedPrecondition,
+            Code::OutOfRange,
+        ];
+        codes.into_iter().any(|code| self.has_code(code))
+    }
+
+    /// Whether a call failed with this code.
+    pub fn has_code(&self, code: Code) -> bool {
+        self.code == Some(code)
     }
 
     /// Whether the daemon rejected a call for this reason.
@@ -139,7 +150,7 @@ impl CliError {
             problem: problem.into(),
             hint: None,
             reason: None,
-            is_of_content: false,
+            code: None,
         }
     }
 

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::connect::{ClientArgs, Target};
 use super::pages::{PAGE_MAX, Pages};
 use super::progress::Progress;
-use super::{json, output};
+use super::{json, list, output};
 use crate::exit::CliError;
 
 #[derive(Args)]
@@ -64,20 +64,14 @@ pub(super) async fn run(client: &ClientArgs, args: ExportArgs) -> Result<(), Cli
 
 impl Exporter<'_> {
     async fn all(&mut self) -> Result<(), CliError> {
-        let target = self.target;
-        let mut pages = Pages::of(async move |page_size, page_token| {
-            let request = ListSessionsRequest {
-                page_size,
-                page_token,
-                // This order is stable while sessions are in use.
-                order: SessionOrder::Id.into(),
-                ..ListSessionsRequest::default()
-            };
-            let reply = target.done(target.sessions().list_sessions(request).await)?;
-            Ok((reply.sessions, reply.next_page_token))
-        });
+        let request = ListSessionsRequest {
+            // This order is stable while sessions are in use.
+            order: SessionOrder::Id.into(),
+            ..ListSessionsRequest::default()
+        };
+        let mut pages = Pages::of(self.target, &request);
         while let Some(sessions) = pages.next(PAGE_MAX).await? {
-            for session in sessions {
+            for session in sessions.iter().map(list::typed::<SessionInfo>) {
                 match self.live(session.session_id).await {
                     // It ended after it was listed.
                     Err(error) if error.is_because("SESSION_NOT_FOUND") => {}
@@ -146,12 +140,7 @@ pub(super) async fn session(
         session_id,
         include_state: true,
     };
-    target.done(
-        target
-            .sessions_of(&request.session_id)
-            .get_session(request)
-            .await,
-    )
+    target.call(&request).await
 }
 
 /// Fetches a page of turns, and the seq after which the next page starts.
@@ -166,12 +155,7 @@ pub(super) async fn history(
             scope: scope.into(),
             ..request.clone()
         };
-        target.done(
-            target
-                .sessions_of(&request.session_id)
-                .get_history(request)
-                .await,
-        )
+        target.call(&request).await
     };
     let answer = match ask(HistoryScope::Journal).await {
         Err(error) if error.is_because("JOURNAL_OFF") => ask(HistoryScope::Live).await,

@@ -7,19 +7,17 @@ use memoird_proto::v1::{
 };
 use serde_json::json;
 use tokio::task::JoinSet;
-use tonic::{Code, Status};
+use tonic::Code;
 
 use super::choice::{Choices, number, one_of};
 use super::connect::{ClientArgs, Target};
-use super::json::short_name;
-use super::pages::{PAGE_MAX, PageResult, Pages};
+use super::list::{self, Column, Count, Line, Name, Text, With};
+use super::pages::{PAGE_MAX, Pages};
 use super::{clock, json, output};
 use crate::exit::CliError;
 
 /// Concurrent retries. The daemon commits them together.
 const RETRIES_AT_ONCE: usize = 32;
-/// Maximum characters of an error in a table. `--json` prints all of it.
-const ERROR_CHARS_MAX: usize = 200;
 
 const STATES: Choices<DeliveryState> = &[
     ("pending", DeliveryState::Pending, "Owed"),
@@ -88,13 +86,8 @@ pub(crate) async fn run(client: &ClientArgs, command: HooksCommand) -> Result<()
 }
 
 async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
-    let call = listing(target, args.filter, args.state);
-    let found = Pages::of(call).first(args.limit).await?;
-    if json {
-        print_json(&found)
-    } else {
-        output::print(&table(&found))
-    }
+    let request = request(args.filter, args.state);
+    list::list(target, &request, args.limit, DELIVERIES, json).await
 }
 
 async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(), CliError> {
@@ -102,13 +95,13 @@ async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(),
         let problem = "--hook and --tenant require --all-dead instead of ids";
         return Err(CliError::usage(problem));
     }
-    let (retried, failed) = each(target, args.ids, |id| retry(target, id)).await;
+    let (retried, failed) = each(args.ids, |id| retry(target, id)).await;
     if !json {
         for delivery in &retried {
             output::print(&format!("due now  {}", output::printable(&delivery.id)))?;
         }
     } else if !retried.is_empty() {
-        print_json(&retried)?;
+        output::print_json(&json!({ "deliveries": json::all(&retried) }))?;
     }
     failed
 }
@@ -117,18 +110,16 @@ async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(),
 ///
 /// Returns the last error, which determines the exit code. Earlier ones are printed at once.
 async fn each<T>(
-    target: &Target,
     ids: Vec<String>,
-    call: impl AsyncFn(String) -> Result<T, Status>,
+    call: impl AsyncFn(String) -> Result<T, CliError>,
 ) -> (Vec<T>, Result<(), CliError>) {
     let mut done = Vec::new();
     let mut failed = Ok(());
     for id in ids {
         match call(id.clone()).await {
             Ok(one) => done.push(one),
-            Err(status) => {
-                let error = target.explain(status).at(&id);
-                if let Err(before) = std::mem::replace(&mut failed, Err(error)) {
+            Err(error) => {
+                if let Err(before) = std::mem::replace(&mut failed, Err(error.at(&id))) {
                     output::note(&format!("error: {before}"));
                 }
             }
@@ -139,23 +130,23 @@ async fn each<T>(
 
 /// Retries page by page: the deliveries of an outage may not fit into memory.
 async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), CliError> {
-    let mut pages = Pages::of(listing(target, filter, Some(DeliveryState::Dead)));
+    let mut pages = Pages::of(target, &request(filter, Some(DeliveryState::Dead)));
     let mut count: u64 = 0;
     while let Some(page) = pages.next(PAGE_MAX).await? {
         for some in page.chunks(RETRIES_AT_ONCE) {
             let mut calls = JoinSet::new();
             for delivery in some {
-                let (target, id) = (target.clone(), delivery.id.clone());
+                let HookDelivery { id, .. } = list::typed(delivery);
+                let target = target.clone();
                 calls.spawn(async move { retry(&target, id).await });
             }
             for result in calls.join_all().await {
                 match result {
                     Ok(_) => count += 1,
                     // It was dropped after it was listed.
-                    Err(status) if status.code() == Code::NotFound => {}
-                    Err(status) => {
-                        let place = format!("after {count} that are due now");
-                        return Err(target.explain(status).at(&place));
+                    Err(error) if error.has_code(Code::NotFound) => {}
+                    Err(error) => {
+                        return Err(error.at(&format!("after {count} that are due now")));
                     }
                 }
             }
@@ -170,9 +161,9 @@ async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), C
 }
 
 async fn drop_named(target: &Target, ids: Vec<String>, json: bool) -> Result<(), CliError> {
-    let (dropped, failed) = each(target, ids, async |id: String| {
+    let (dropped, failed) = each(ids, async |id: String| {
         let request = DropHookDeliveryRequest { id: id.clone() };
-        target.admin().drop_hook_delivery(request).await?;
+        target.call(&request).await?;
         Ok(id)
     })
     .await;
@@ -186,65 +177,30 @@ async fn drop_named(target: &Target, ids: Vec<String>, json: bool) -> Result<(),
     failed
 }
 
-async fn retry(target: &Target, id: String) -> Result<HookDelivery, Status> {
+async fn retry(target: &Target, id: String) -> Result<HookDelivery, CliError> {
     let request = RetryHookDeliveryRequest { id };
-    let reply = target.admin().retry_hook_delivery(request).await?;
-    Ok(reply.into_inner().delivery.unwrap_or_default())
+    Ok(target.call(&request).await?.delivery.unwrap_or_default())
 }
 
-/// Returns a function that fetches a page of deliveries, ordered by id.
-fn listing(
-    target: &Target,
-    filter: Filter,
-    state: Option<DeliveryState>,
-) -> impl AsyncFnMut(u32, String) -> PageResult<HookDelivery> {
-    let request = ListHookDeliveriesRequest {
+fn request(filter: Filter, state: Option<DeliveryState>) -> ListHookDeliveriesRequest {
+    ListHookDeliveriesRequest {
         tenant: filter.tenant.unwrap_or_default(),
         hook: filter.hook.unwrap_or_default(),
         state: number(state),
         ..ListHookDeliveriesRequest::default()
-    };
-    async move |page_size, page_token| {
-        let request = ListHookDeliveriesRequest {
-            page_size,
-            page_token,
-            ..request.clone()
-        };
-        let reply = target.done(target.admin().list_hook_deliveries(request).await)?;
-        Ok((reply.deliveries, reply.next_page_token))
     }
 }
 
-fn print_json(deliveries: &[HookDelivery]) -> Result<(), CliError> {
-    output::print_json(&json!({ "deliveries": json::all(deliveries) }))
-}
-
-fn table(deliveries: &[HookDelivery]) -> String {
-    let header = [
-        "ID",
-        "TENANT",
-        "SESSION",
-        "REASON",
-        "STATE",
-        "TRIES",
-        "WHEN",
-        "LAST ERROR",
-    ];
-    let row = |delivery: &HookDelivery| {
-        [
-            output::printable(&delivery.id),
-            output::printable(&delivery.tenant),
-            output::printable(&delivery.session_id),
-            short_name("EndReason", delivery.reason),
-            short_name("DeliveryState", delivery.state),
-            output::count(delivery.tries.into()),
-            when(delivery),
-            output::one_line(&delivery.last_error, ERROR_CHARS_MAX),
-        ]
-    };
-    let width = output::terminal_width();
-    output::table(Some(header), deliveries.iter().map(row), &[5], width)
-}
+const DELIVERIES: &[Column] = &[
+    ("ID", "id", Text),
+    ("TENANT", "tenant", Text),
+    ("SESSION", "session_id", Text),
+    ("REASON", "reason", Name),
+    ("STATE", "state", Name),
+    ("TRIES", "tries", Count),
+    ("WHEN", "", With(|delivery| when(&list::typed(delivery)))),
+    ("LAST ERROR", "last_error", Line),
+];
 
 /// When a delivery is due, or how long ago it was done or given up.
 fn when(delivery: &HookDelivery) -> String {

@@ -325,7 +325,7 @@ impl Importer<'_> {
     /// Records a rejected session, so that the others are still imported.
     fn unless_refused(&mut self, outcome: Result<(), CliError>) -> Result<(), CliError> {
         match (outcome, &mut self.current) {
-            (Err(error), Some(current)) if error.is_of_content || error.exit == Exit::Data => {
+            (Err(error), Some(current)) if error.is_of_content() || error.exit == Exit::Data => {
                 current.is_refused = true;
                 current.batch.clear();
                 let place = format!("line {}, session {}", current.line, current.info.session_id);
@@ -365,12 +365,7 @@ impl Importer<'_> {
             merge_patch_json: state.unwrap_or_default(),
             ..PatchStateRequest::default()
         };
-        let patched = self
-            .target
-            .sessions_of(&request.session_id)
-            .patch_state(request)
-            .await;
-        match self.target.done(patched) {
+        match self.target.call(&request).await {
             // It already has a state, from an earlier import or a newer one.
             Err(error) if error.is_because("STALE_STATE_VERSION") => Ok(()),
             patched => patched.map(drop),
@@ -398,12 +393,7 @@ async fn append(target: &Target, current: &mut SessionImport) -> Result<u64, Cli
         expected_seq: Some(current.last_seq),
         ..AppendRequest::default()
     };
-    let appended = target.done(
-        target
-            .sessions_of(&request.session_id)
-            .append(request)
-            .await,
-    )?;
+    let appended = target.call(&request).await?;
     let turns = current.batch.len() as u64;
     current.turns += turns;
     current.last_seq = appended.last_seq;

@@ -4,7 +4,8 @@
 //! are null or have default values. Messages of [`SPARSE`] omit them.
 
 use memoird_proto::prost_reflect::{
-    DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions,
+    DeserializeOptions, DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor,
+    ReflectMessage, SerializeOptions,
 };
 use memoird_proto::{DESCRIPTOR_POOL, PACKAGE};
 use prost::Name;
@@ -24,16 +25,26 @@ const SPARSE: [(&str, &str); 6] = [
 
 /// Converts a message with all its fields.
 pub fn of<M: Name>(message: &M) -> Value {
+    value(&dynamic(message))
+}
+
+pub(crate) fn value(message: &DynamicMessage) -> Value {
     let options = SerializeOptions::new()
         .use_proto_field_name(true)
         .stringify_64_bit_integers(false);
-    let descriptor = descriptor::<M>();
-    let encoded = &*message.encode_to_vec();
-    let value = DynamicMessage::decode(descriptor.clone(), encoded)
-        .map_err(serde_json::Error::custom)
-        .and_then(|message| message.serialize_with_options(Serializer, &options));
-    // Cannot fail: both sides use the same descriptor.
-    value.map_or(Value::Null, |value| whole(&descriptor, value))
+    let value = message.serialize_with_options(Serializer, &options);
+    // Cannot fail: the message comes from its descriptor.
+    value.map_or(Value::Null, |value| whole(&message.descriptor(), value))
+}
+
+pub(crate) fn values(messages: &[DynamicMessage]) -> Value {
+    messages.iter().map(value).collect()
+}
+
+/// Converts a message to one with access to its fields by name.
+pub(crate) fn dynamic<M: Name>(message: &M) -> DynamicMessage {
+    let dynamic = DynamicMessage::decode(descriptor::<M>(), &*message.encode_to_vec());
+    dynamic.expect("both sides use the same descriptor")
 }
 
 pub fn all<'a, M: Name + 'a>(messages: impl IntoIterator<Item = &'a M>) -> Value {
@@ -57,16 +68,19 @@ pub fn read<M: Name + Default>(text: &[u8], required: &[&str]) -> serde_json::Re
 /// Unknown values are returned as numbers.
 pub fn short_name(of: &str, number: i32) -> String {
     let values = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{of}"));
-    let name = |number| Some(values.as_ref()?.get_value(number)?.name().to_owned());
-    let unspecified = name(0).unwrap_or_default();
-    let prefix = unspecified.trim_end_matches("UNSPECIFIED");
-    match name(number) {
-        Some(name) => name.trim_start_matches(prefix).to_lowercase(),
+    values.map_or(number.to_string(), |values| value_name(&values, number))
+}
+
+pub(crate) fn value_name(values: &EnumDescriptor, number: i32) -> String {
+    let unspecified = values.default_value();
+    let prefix = unspecified.name().trim_end_matches("UNSPECIFIED");
+    match values.get_value(number) {
+        Some(value) => value.name().trim_start_matches(prefix).to_lowercase(),
         None => number.to_string(),
     }
 }
 
-fn descriptor<M: Name>() -> MessageDescriptor {
+pub(crate) fn descriptor<M: Name>() -> MessageDescriptor {
     let name = M::full_name();
     let descriptor = DESCRIPTOR_POOL.get_message_by_name(&name);
     descriptor.expect("a message of the contract has a descriptor")

@@ -18,6 +18,7 @@ mod hooks;
 mod import;
 pub mod json;
 mod lines;
+pub mod list;
 mod memory;
 pub mod output;
 pub mod pages;

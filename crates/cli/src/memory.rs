@@ -3,7 +3,6 @@
 mod conflicts;
 mod dream;
 mod eval;
-mod explain;
 mod import;
 mod learn;
 
@@ -17,17 +16,18 @@ use memoird_proto::v1::forget_request::Target as What;
 use memoird_proto::v1::{
     ForgetRequest, ForgetResponse, GetManifestRequest, GetMemoryRequest, GetMemoryStatsRequest,
     GetMemoryStatsResponse, ListMemoriesRequest, ListSubjectsRequest, Memory, MemoryFilter,
-    MemoryKind, NearDuplicate, Polarity, RecallHit, RecallMode, RecallRequest,
-    ReindexMemoriesRequest, RememberRequest, SubjectMemories, Visibility,
+    MemoryKind, NearDuplicate, Polarity, RecallMode, RecallRequest, ReindexMemoriesRequest,
+    RememberRequest, Visibility,
 };
 use prost_types::Timestamp;
-use serde_json::json;
 use tokio::time::sleep;
 
-use super::choice::{kind_name, kinds, moment, number, one_of};
+use super::choice::{kinds, moment, number, one_of};
 use super::connect::{ClientArgs, Target};
 use super::json::short_name;
-use super::pages::{PAGE_MAX, PageResult, Pages};
+use super::list::{
+    self, Age, Column, Count, Factor, Figure, Line, Moment, Name, Rank, Text, Until, With,
+};
 use super::progress::Progress;
 use super::{choice, clock, json, output};
 use crate::exit::{CliError, Exit};
@@ -98,12 +98,21 @@ pub(crate) async fn run(client: &ClientArgs, command: MemoryCommand) -> Result<(
     match command {
         MemoryCommand::List(args) => list(&target, args, client.json).await,
         MemoryCommand::Subjects { prefix, limit } => {
-            subjects(&target, prefix, limit, client.json).await
+            let request = subjects(prefix);
+            list::list(&target, &request, limit, SUBJECTS, client.json).await
         }
         MemoryCommand::Show { id } => show(&target, id, client.json).await,
         MemoryCommand::Add(args) => add(&target, *args, client.json).await,
-        MemoryCommand::Recall(args) => recall(&target, args, client.json).await,
-        MemoryCommand::Explain(args) => explain::run(&target, args, client.json).await,
+        MemoryCommand::Recall(args) => {
+            recall(&target, recall_request(args), HITS, client.json).await
+        }
+        MemoryCommand::Explain(args) => {
+            let request = RecallRequest {
+                explain: true,
+                ..recall_request(args)
+            };
+            recall(&target, request, EXPLAINED_HITS, client.json).await
+        }
         MemoryCommand::Eval(args) => eval::run(&target, args, client.json).await,
         MemoryCommand::Conflicts(args) => conflicts::run(&target, args, client.json).await,
         MemoryCommand::Forget(args) => forget(&target, args, client.json).await,
@@ -169,44 +178,48 @@ fn recall_request(args: RecallArgs) -> RecallRequest {
     }
 }
 
-/// Subject for routing: the first one of the query.
-fn whose(request: &RecallRequest) -> &str {
-    request.subjects.first().map_or("", |subject| subject)
-}
-
-async fn recall(target: &Target, args: RecallArgs, json: bool) -> Result<(), CliError> {
-    let request = recall_request(args);
-    let found = target.done(target.memories_of(whose(&request)).recall(request).await)?;
+/// Prints hits, with the columns of a command.
+async fn recall(
+    target: &Target,
+    request: RecallRequest,
+    columns: &[Column],
+    json: bool,
+) -> Result<(), CliError> {
+    let found = target.call(&request).await?;
     if !json {
         for note in &found.notes {
             output::note(&format!("note: {note}"));
         }
     }
-    output::show(json, &found, |found| {
-        let header = [
-            "SCORE", "WORDS", "MEANING", "AGE", "KIND", "SUBJECT", "ID", "CONTENT",
-        ];
-        output::fitted_table(Some(header), found.hits.iter().map(hit_row))
-    })
+    output::show(json, &found, |found| list::table(columns, &found.hits))
 }
 
-fn hit_row(hit: &RecallHit) -> [String; 8] {
-    let memory = hit.memory.clone().unwrap_or_default();
-    let rank = |rank: u32| match rank {
-        0 => "-".to_owned(),
-        rank => rank.to_string(),
-    };
-    [
-        output::figure(hit.score, 4),
-        rank(hit.lexical_rank),
-        rank(hit.vector_rank),
-        clock::age(memory.observed_at.as_ref()),
-        kind_name(memory.kind),
-        output::printable(&memory.subject),
-        output::printable(&memory.id),
-        content(&memory),
-    ]
-}
+const HITS: &[Column] = &[
+    ("SCORE", "score", Figure(4)),
+    ("WORDS", "lexical_rank", Rank),
+    ("MEANING", "vector_rank", Rank),
+    ("AGE", "memory.observed_at", Age),
+    ("KIND", "memory.kind", Name),
+    ("SUBJECT", "memory.subject", Text),
+    ("ID", "memory.id", Text),
+    ("CONTENT", "memory.content", Line),
+];
+
+const EXPLAINED_HITS: &[Column] = &[
+    ("SCORE", "score", Figure(4)),
+    ("RELEVANCE", "relevance", Figure(3)),
+    ("WORDS", "parts.words_share", Figure(3)),
+    ("BM25", "parts.words", Figure(3)),
+    ("MEANING", "parts.meaning_share", Figure(3)),
+    ("COSINE", "parts.cosine", Figure(3)),
+    ("FORM", "parts.form", Factor),
+    ("RERANKER", "parts.reranker", Figure(3)),
+    ("BESIDE", "parts.beside", Figure(3)),
+    ("IMPORTANCE", "parts.importance", Factor),
+    ("AGE", "parts.recency", Factor),
+    ("ID", "memory.id", Text),
+    ("CONTENT", "memory.content", Line),
+];
 
 #[derive(Args)]
 pub struct ManifestArgs {
@@ -226,12 +239,7 @@ async fn manifest(target: &Target, args: ManifestArgs, json: bool) -> Result<(),
         max_lines: args.max_lines,
         max_bytes: args.max_bytes,
     };
-    let manifest = target.done(
-        target
-            .memories_of(&request.subject)
-            .get_manifest(request)
-            .await,
-    )?;
+    let manifest = target.call(&request).await?;
     output::show(json, &manifest, |manifest| {
         let lines = manifest.text.lines().map(output::printable);
         lines.collect::<Vec<_>>().join("\n")
@@ -243,9 +251,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 async fn reindex(target: &Target, json: bool) -> Result<(), CliError> {
     let request = ReindexMemoriesRequest {};
-    let queued = target
-        .done(target.memories().reindex_memories(request).await)?
-        .queued;
+    let queued = target.call(&request).await?.queued;
     let stats = wait_indexed(target, queued).await?;
     output::show(json, &stats, indexed)?;
     match stats.embedding_failed {
@@ -263,7 +269,7 @@ async fn wait_indexed(target: &Target, queued: u64) -> Result<GetMemoryStatsResp
     let progress = Progress::new(None);
     loop {
         let request = GetMemoryStatsRequest {};
-        let stats = target.done(target.memories().get_memory_stats(request).await)?;
+        let stats = target.call(&request).await?;
         // Includes memories stored in the meantime.
         let waiting = stats.embedding_queued;
         if stats.words_queued > 0 {
@@ -291,9 +297,6 @@ fn indexed(stats: &GetMemoryStatsResponse) -> String {
         ),
     }
 }
-
-/// Maximum characters of a content if the terminal width is unknown.
-const CONTENT_CHARS_MAX: usize = 400;
 
 #[derive(Args)]
 pub struct ListArgs {
@@ -337,83 +340,32 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
         subject_prefix: args.subject_prefix.unwrap_or_default(),
         ..ListMemoriesRequest::default()
     };
-    let found = Pages::of(listing(target, request))
-        .first(args.limit)
-        .await?;
-    if json {
-        return output::print_json(&json!({ "memories": json::all(&found) }));
-    }
-    let header = ["ID", "SUBJECT", "KIND", "AGE", "", "CONTENT"];
-    let row = |memory: &Memory| {
-        [
-            output::printable(&memory.id),
-            output::printable(&memory.subject),
-            kind_name(memory.kind),
-            clock::age(memory.observed_at.as_ref()),
-            state(memory).to_owned(),
-            content(memory),
-        ]
-    };
-    output::print(&output::fitted_table(Some(header), found.iter().map(row)))
+    list::list(target, &request, args.limit, MEMORIES, json).await
 }
 
-/// Returns a function that fetches a page of memories.
-fn listing(
-    target: &Target,
-    request: ListMemoriesRequest,
-) -> impl AsyncFnMut(u32, String) -> PageResult<Memory> {
-    async move |page_size, page_token| {
-        let request = ListMemoriesRequest {
-            page_size,
-            page_token,
-            ..request.clone()
-        };
-        let reply = target.done(
-            target
-                .memories_of(&request.subject)
-                .list_memories(request)
-                .await,
-        )?;
-        Ok((reply.memories, reply.next_page_token))
-    }
-}
+const MEMORIES: &[Column] = &[
+    ("ID", "id", Text),
+    ("SUBJECT", "subject", Text),
+    ("KIND", "kind", Name),
+    ("AGE", "observed_at", Age),
+    (
+        "",
+        "",
+        With(|memory| state(&list::typed(memory)).to_owned()),
+    ),
+    ("CONTENT", "content", Line),
+];
 
-async fn subjects(
-    target: &Target,
-    prefix: String,
-    limit: usize,
-    json: bool,
-) -> Result<(), CliError> {
-    let found = subjects_with(target, &prefix, limit).await?;
-    if json {
-        return output::print_json(&json!({ "subjects": json::all(&found) }));
-    }
-    let row = |found: &SubjectMemories| {
-        [
-            output::printable(&found.subject),
-            output::count(found.memories),
-        ]
-    };
-    let header = ["SUBJECT", "MEMORIES"];
-    output::print(&output::number_table(header, found.iter().map(row)))
-}
+const SUBJECTS: &[Column] = &[
+    ("SUBJECT", "subject", Text),
+    ("MEMORIES", "memories", Count),
+];
 
-/// Lists subjects with this prefix, at most `limit`; 0 lists all.
-async fn subjects_with(
-    target: &Target,
-    prefix: &str,
-    limit: usize,
-) -> Result<Vec<SubjectMemories>, CliError> {
-    let pages = Pages::of(async |page_size, page_token| {
-        let request = ListSubjectsRequest {
-            prefix: prefix.to_owned(),
-            page_size,
-            page_token,
-        };
-        let reply = target.done(target.memories().list_subjects(request).await)?;
-        Ok((reply.subjects, reply.next_page_token))
-    });
-    pages.first(limit).await
+fn subjects(prefix: String) -> ListSubjectsRequest {
+    ListSubjectsRequest {
+        prefix,
+        ..ListSubjectsRequest::default()
+    }
 }
 
 async fn show(target: &Target, id: String, json: bool) -> Result<(), CliError> {
@@ -421,34 +373,19 @@ async fn show(target: &Target, id: String, json: bool) -> Result<(), CliError> {
         id,
         ..GetMemoryRequest::default()
     };
-    let reply = target.done(target.memories().get_memory(request).await)?;
+    let reply = target.call(&request).await?;
     output::show(json, &reply, |reply| {
         described(&reply.memory.clone().unwrap_or_default())
     })
 }
 
-/// Exports page by page: a tenant's memories may not fit into memory.
 async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
     let request = ListMemoriesRequest {
         subject: args.subject.unwrap_or_default(),
         include_history: true,
         ..ListMemoriesRequest::default()
     };
-    let mut pages = Pages::of(listing(target, request));
-    while let Some(page) = pages.next(PAGE_MAX).await? {
-        let lines: String = page
-            .iter()
-            .map(|memory| format!("{}\n", json::of(memory)))
-            .collect();
-        if !lines.is_empty() {
-            output::print(&lines)?;
-        }
-    }
-    Ok(())
-}
-
-fn content(memory: &Memory) -> String {
-    output::one_line(&memory.content, CONTENT_CHARS_MAX)
+    list::export(target, &request).await
 }
 
 /// State of a memory for a table, in one word.
@@ -463,60 +400,65 @@ fn state(memory: &Memory) -> &'static str {
 
 /// Formats a memory, one field per line.
 fn described(memory: &Memory) -> String {
-    let mut rows = vec![
-        ("id", output::printable(&memory.id)),
-        ("subject", output::printable(&memory.subject)),
-        ("kind", kind_name(memory.kind)),
-        ("content", output::printable(&memory.content)),
-        ("visibility", short_name("Visibility", memory.visibility)),
-    ];
-    if memory.polarity != 0 {
-        rows.push(("polarity", short_name("Polarity", memory.polarity)));
+    list::record(MEMORY, memory)
+}
+
+const MEMORY: &[Column] = &[
+    ("id", "id", Text),
+    ("subject", "subject", Text),
+    ("kind", "kind", Name),
+    ("content", "content", Text),
+    ("visibility", "visibility", Name),
+    ("polarity", "polarity", Name),
+    ("tags", "tags", Text),
+    ("importance", "importance", Text),
+    ("external key", "external_key", Text),
+    ("metadata", "metadata_json", Text),
+    ("source", "", With(|memory| source(&list::typed(memory)))),
+    ("observed", "observed_at", Moment),
+    ("created", "created_at", Moment),
+    ("updated", "updated_at", Moment),
+    ("expires in", "expires_at", Until),
+    ("superseded by", "superseded_by", Text),
+    ("said again", "reinforced", Count),
+    (
+        "recalled",
+        "",
+        With(|memory| recalled(&list::typed(memory))),
+    ),
+    (
+        "pinned",
+        "",
+        With(|memory| pin(&list::typed(memory)).to_owned()),
+    ),
+    ("made by", "", With(|memory| maker(&list::typed(memory)))),
+];
+
+fn source(memory: &Memory) -> String {
+    let Some(from) = &memory.source else {
+        return String::new();
+    };
+    let seqs: Vec<String> = from.seqs.iter().map(ToString::to_string).collect();
+    let seqs = seqs.join(" ");
+    output::printable(&format!(
+        "{}, {}, turns {seqs}",
+        from.session_id, from.generation
+    ))
+}
+
+fn recalled(memory: &Memory) -> String {
+    let times = output::count(memory.recall_count);
+    match &memory.last_recalled_at {
+        Some(last) => format!("{times}, {} ago", clock::age(Some(last))),
+        None => times,
     }
-    if !memory.tags.is_empty() {
-        rows.push(("tags", output::printable(&memory.tags.join(", "))));
-    }
-    rows.push(("importance", memory.importance.to_string()));
-    if !memory.external_key.is_empty() {
-        rows.push(("external key", output::printable(&memory.external_key)));
-    }
-    if !memory.metadata_json.is_empty() {
-        rows.push(("metadata", output::printable(&memory.metadata_json)));
-    }
-    if let Some(from) = &memory.source {
-        let numbers: Vec<String> = from.seqs.iter().map(ToString::to_string).collect();
-        let seqs = numbers.join(" ");
-        let source = format!("{}, {}, turns {seqs}", from.session_id, from.generation);
-        rows.push(("source", output::printable(&source)));
-    }
-    for (name, at) in [
-        ("observed", &memory.observed_at),
-        ("created", &memory.created_at),
-        ("updated", &memory.updated_at),
-    ] {
-        let moment = at.as_ref().map_or("-".to_owned(), ToString::to_string);
-        let age = clock::age(at.as_ref());
-        rows.push((name, format!("{moment}, {age} ago")));
-    }
-    if let Some(expires_at) = &memory.expires_at {
-        rows.push(("expires in", clock::left(Some(expires_at))));
-    }
-    if !memory.superseded_by.is_empty() {
-        rows.push(("superseded by", output::printable(&memory.superseded_by)));
-    }
-    rows.push(("said again", output::count(memory.reinforced)));
-    let mut recalled = output::count(memory.recall_count);
-    if let Some(last) = &memory.last_recalled_at {
-        recalled += &format!(", {} ago", clock::age(Some(last)));
-    }
-    rows.push(("recalled", recalled));
-    rows.push(("pinned", pin(memory).to_owned()));
-    let maker = match memory.origin {
+}
+
+fn maker(memory: &Memory) -> String {
+    match memory.origin {
         0 => "bot".to_owned(),
         origin => short_name("MemoryOrigin", origin),
-    };
-    rows.push(("made by", maker));
-    output::rows(rows)
+    }
 }
 
 fn pin(memory: &Memory) -> &'static str {
@@ -618,7 +560,7 @@ async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError>
         keep_apart: args.keep_apart,
         metadata,
     };
-    let done = target.done(target.memories_of(&request.subject).remember(request).await)?;
+    let done = target.call(&request).await?;
     let outcome = short_name("RememberOutcome", done.outcome);
     if json {
         let mut shown = json::of(&done);
@@ -678,7 +620,11 @@ async fn forget(target: &Target, args: ForgetArgs, json: bool) -> Result<(), Cli
     let (dry_run, yes) = (args.dry_run, args.yes);
     let what = args.what()?;
     if dry_run || !yes {
-        let counted = call_forget(target, what.clone(), true).await?;
+        let request = ForgetRequest {
+            target: Some(what.clone()),
+            dry_run: true,
+        };
+        let counted = target.call(&request).await?;
         if dry_run {
             return output::show(json, &counted, counts_of);
         }
@@ -694,7 +640,11 @@ async fn forget(target: &Target, args: ForgetArgs, json: bool) -> Result<(), Cli
             return Ok(());
         }
     }
-    let gone = call_forget(target, what, false).await?;
+    let request = ForgetRequest {
+        target: Some(what),
+        dry_run: false,
+    };
+    let gone = target.call(&request).await?;
     if !gone.erased && !json {
         output::note("note: gone from all results; the pages on disk are erased later");
     }
@@ -722,35 +672,18 @@ impl ForgetArgs {
     }
 }
 
-async fn call_forget(
-    target: &Target,
-    what: What,
-    dry_run: bool,
-) -> Result<ForgetResponse, CliError> {
-    let subject = match &what {
-        What::Id(_) => "",
-        What::Subject(subject) => subject,
-        What::Filter(filter) => &filter.subject,
-    };
-    let mut client = target.memories_of(subject);
-    let request = ForgetRequest {
-        target: Some(what),
-        dry_run,
-    };
-    target.done(client.forget(request).await)
+fn counts_of(counts: &ForgetResponse) -> String {
+    list::record(FORGOTTEN, counts)
 }
 
-fn counts_of(counts: &ForgetResponse) -> String {
-    let rows = [
-        ("memories", counts.memories),
-        ("superseded", counts.superseded),
-        ("vectors", counts.vectors),
-        ("recall events", counts.recall_events),
-        ("queued embeddings", counts.queued_embeddings),
-        ("cursors", counts.cursors),
-    ];
-    output::rows(rows.map(|(name, count)| (name, output::count(count))))
-}
+const FORGOTTEN: &[Column] = &[
+    ("memories", "memories", Count),
+    ("superseded", "superseded", Count),
+    ("vectors", "vectors", Count),
+    ("recall events", "recall_events", Count),
+    ("queued embeddings", "queued_embeddings", Count),
+    ("cursors", "cursors", Count),
+];
 
 #[cfg(test)]
 mod tests {

@@ -76,42 +76,27 @@ pub fn show<M: Name>(
     if is_json {
         return print_json(&json::of(reply));
     }
-    match &*words(reply) {
-        "" => Ok(()),
-        words => print(words),
-    }
+    print_unless_empty(&words(reply))
 }
 
-/// Formats a table of numbers, with text in the first column.
-pub fn number_table<const N: usize>(
-    header: [&str; N],
-    rows: impl IntoIterator<Item = [String; N]>,
-) -> String {
-    let numbers: Vec<usize> = (1..N).collect();
-    table(Some(header), rows, &numbers, None)
+pub(crate) fn print_unless_empty(text: &str) -> Result<(), CliError> {
+    if text.is_empty() { Ok(()) } else { print(text) }
 }
 
-/// Formats names and values, one pair per line.
+/// Formats names and values, one pair per line. Pairs without a value are omitted.
 pub fn rows<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> String {
-    let rows = rows.into_iter().map(|(name, value)| [name.into(), value]);
-    table(None, rows, &[], None)
+    let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());
+    let rows = rows.map(|(name, value)| [name.into(), value]);
+    table(&[], rows, &[], None)
 }
 
-/// Formats a table of text, cut to the width of the terminal.
-pub fn fitted_table<const N: usize>(
-    header: Option<[&str; N]>,
-    rows: impl IntoIterator<Item = [String; N]>,
-) -> String {
-    table(header, rows, &[], terminal_width())
-}
-
-/// Formats a table without borders, one line per row.
+/// Formats a table without borders, one line per row. The header may be empty.
 ///
 /// The columns in `numbers` are right-aligned. With a `width`, the last column is cut so that lines
 /// fit. If it would be too narrow, lines are wider, and the terminal wraps them.
-pub fn table<const N: usize>(
-    header: Option<[&str; N]>,
-    rows: impl IntoIterator<Item = [String; N]>,
+pub fn table(
+    header: &[&str],
+    rows: impl IntoIterator<Item = impl Into<Row>>,
     numbers: &[usize],
     width: Option<u16>,
 ) -> String {
@@ -119,11 +104,11 @@ pub fn table<const N: usize>(
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
-    if let Some(header) = header {
+    if !header.is_empty() {
         table.set_header(header);
     }
     for row in rows {
-        let mut row = Row::from(row);
+        let mut row: Row = row.into();
         row.max_height(1);
         table.add_row(row);
     }
@@ -133,6 +118,7 @@ pub fn table<const N: usize>(
             .set_truncation_indicator("…")
             .set_content_arrangement(ContentArrangement::Dynamic);
     }
+    let last = table.column_count().saturating_sub(1);
     for (index, column) in table.column_iter_mut().enumerate() {
         if index == 0 {
             // Lines start without indentation.
@@ -141,7 +127,7 @@ pub fn table<const N: usize>(
         if numbers.contains(&index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        if width.is_some() && index + 1 < N {
+        if width.is_some() && index < last {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
     }
@@ -265,8 +251,7 @@ mod tests {
     #[test]
     fn last_column_has_minimum_width() {
         let row = |text: &str| ["01M8BN7D23ZQ6GV0KW9AYA2RCJ".to_owned(), text.to_owned()];
-        let drawn =
-            |text: &str, width| table(Some(["ID", "CONTENT"]), [row(text)], &[], Some(width));
+        let drawn = |text: &str, width| table(&["ID", "CONTENT"], [row(text)], &[], Some(width));
         let whole = "ID                          CONTENT\n\
                      01M8BN7D23ZQ6GV0KW9AYA2RCJ  Ann likes black tea";
         for width in [1, 30, 40, 60] {
@@ -285,7 +270,7 @@ mod tests {
     #[test]
     fn table_lines_have_no_trailing_spaces() {
         let row = ["a", "1"].map(str::to_owned);
-        let table = number_table(["NAME", "TURNS"], [row]);
+        let table = table(&["NAME", "TURNS"], [row], &[1], None);
         assert_eq!(table, "NAME  TURNS\na         1");
     }
 }

@@ -1,43 +1,96 @@
 //! Fetches paginated lists.
 
+use memoird_proto::Rpc;
+use memoird_proto::prost_reflect::{DynamicMessage, FieldDescriptor, MessageDescriptor, Value};
+use prost::Message;
+
+use crate::connect::{Target, decoded};
 use crate::exit::CliError;
+use crate::json;
 
 /// Maximum number of items per page.
 pub(crate) const PAGE_MAX: usize = 1_000;
 
-/// The items of a page, and the token of the next page.
-pub(crate) type PageResult<T> = Result<(Vec<T>, String), CliError>;
-
 /// Iterates over the pages of a list.
-///
-/// `call` takes the page size and the page token, which is empty for the first page.
-pub(crate) struct Pages<F> {
-    call: F,
+pub(crate) struct Pages<'a> {
+    target: &'a Target,
+    path: &'static str,
+    place: String,
+    request: DynamicMessage,
+    reply: MessageDescriptor,
+    /// The field of a reply that contains the items.
+    items: FieldDescriptor,
     /// Token of the next page. `None` after the last page.
     token: Option<String>,
+    /// Whether a reply lacked items that are not searchable yet.
+    pub(crate) is_incomplete: bool,
 }
 
-impl<T, F: AsyncFnMut(u32, String) -> PageResult<T>> Pages<F> {
-    pub(crate) fn of(call: F) -> Self {
+impl<'a> Pages<'a> {
+    pub(crate) fn of<R: Rpc>(target: &'a Target, request: &R) -> Self {
+        let reply = json::descriptor::<R::Reply>();
+        let items = reply.fields().find(FieldDescriptor::is_list);
         Self {
-            call,
+            target,
+            path: R::PATH,
+            place: request.place().to_owned(),
+            request: json::dynamic(request),
+            items: items.expect("a list has items"),
+            reply,
             token: Some(String::new()),
+            is_incomplete: false,
         }
     }
 
+    /// Name of the field that contains the items.
+    pub(crate) fn items(&self) -> &str {
+        self.items.name()
+    }
+
     /// Fetches the next page with at most `max` items. `None` after the last page.
-    pub(crate) async fn next(&mut self, max: usize) -> Result<Option<Vec<T>>, CliError> {
+    pub(crate) async fn next(
+        &mut self,
+        max: usize,
+    ) -> Result<Option<Vec<DynamicMessage>>, CliError> {
         let Some(token) = self.token.take() else {
             return Ok(None);
         };
         let size = u32::try_from(max.min(PAGE_MAX)).unwrap_or(u32::MAX);
-        let (items, token) = (self.call)(size, token).await?;
+        let request = &mut self.request;
+        request.set_field_by_name("page_token", Value::String(token));
+        // The name in searches is another one; the missing one of the two is ignored.
+        for name in ["page_size", "limit"] {
+            request.set_field_by_name(name, Value::U32(size));
+        }
+        let encoded = self
+            .target
+            .call_encoded(self.path, &self.place, request.encode_to_vec());
+        let reply = encoded
+            .await
+            .and_then(|encoded| decoded(DynamicMessage::decode(self.reply.clone(), encoded)))
+            .map_err(|status| self.target.explain(status))?;
+        let token = match reply.get_field_by_name("next_page_token").as_deref() {
+            Some(Value::String(token)) => token.clone(),
+            _ => String::new(),
+        };
         self.token = Some(token).filter(|token| !token.is_empty());
-        Ok(Some(items))
+        let incomplete = reply.get_field_by_name("incomplete");
+        self.is_incomplete |= incomplete
+            .and_then(|value| value.as_bool())
+            .unwrap_or(false);
+        let items = match reply.get_field(&self.items).into_owned() {
+            Value::List(items) => items,
+            _ => Vec::new(),
+        };
+        let messages = items.into_iter().filter_map(|item| match item {
+            Value::Message(message) => Some(message),
+            _ => None,
+        });
+        Ok(Some(messages.collect()))
     }
 
     /// Fetches the first `limit` items; 0 fetches all.
-    pub(crate) async fn first(mut self, limit: usize) -> Result<Vec<T>, CliError> {
+    pub(crate) async fn first(&mut self, limit: usize) -> Result<Vec<DynamicMessage>, CliError> {
         let limit = all_if_zero(limit);
         let mut found = Vec::new();
         while found.len() < limit

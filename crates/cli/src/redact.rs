@@ -6,6 +6,8 @@ use memoird_proto::v1::{
     GetHistoryRequest, HistoryScope, Part, Role, Turn, UpdateTurnRequest, UpdateTurnResponse,
 };
 
+use tonic::Code;
+
 use super::connect::Target;
 use super::{output, transcript};
 use crate::exit::CliError;
@@ -30,19 +32,15 @@ pub(super) async fn run(target: &Target, args: RedactArgs, json: bool) -> Result
         before_seq: args.seq.saturating_add(1),
         ..GetHistoryRequest::default()
     };
-    let mut page = match target
-        .sessions_of(&request.session_id)
-        .get_history(request.clone())
-        .await
-    {
-        Err(error) if error.code() == tonic::Code::FailedPrecondition => {
+    let mut page = match target.call(&request).await {
+        Err(error) if error.has_code(Code::FailedPrecondition) => {
             let live = GetHistoryRequest {
                 scope: HistoryScope::Live.into(),
                 ..request
             };
-            target.done(target.sessions_of(&live.session_id).get_history(live).await)?
+            target.call(&live).await?
         }
-        answer => target.done(answer)?,
+        reply => reply?,
     };
     let turn = page.turns.pop().map(|turn| redacted(turn, &args.text));
     let request = UpdateTurnRequest {
@@ -52,12 +50,7 @@ pub(super) async fn run(target: &Target, args: RedactArgs, json: bool) -> Result
         turn: Some(turn.unwrap_or_else(|| said(&args.text))),
         ..UpdateTurnRequest::default()
     };
-    let reply = target.done(
-        target
-            .sessions_of(&request.session_id)
-            .update_turn(request)
-            .await,
-    )?;
+    let reply = target.call(&request).await?;
     output::show(json, &reply, shown)
 }
 

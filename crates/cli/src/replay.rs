@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use super::choice::{FORMATS, one_of};
-use super::connect::{ClientArgs, Sessions, Target};
+use super::connect::{ClientArgs, Target};
 use super::lines::Lines;
 use super::progress::Progress;
 use super::{clock, output};
@@ -177,15 +177,14 @@ struct Counts {
 
 impl ReplayContext {
     async fn play(self: Arc<Self>, conversation: Conversation) -> Result<(), CliError> {
-        let mut client = self.target.sessions_of(&self.session_id(&conversation));
-        let mut next = self.played_before(&mut client, &conversation).await?;
+        let mut next = self.played_before(&conversation).await?;
         let share = conversation.bytes / conversation.messages.len().max(1) as u64;
         self.progress.add(share * next as u64);
         self.counts().messages += next as u64;
         self.counts().duplicates += next as u64;
         while next < conversation.messages.len() {
             let request = self.request(&conversation, next);
-            let reply = self.append(&mut client, &request).await;
+            let reply = self.append(&request).await;
             self.count(&reply.map_err(|status| self.failed(&conversation, next, status))?);
             self.progress.add(share);
             next += 1;
@@ -200,11 +199,7 @@ impl ReplayContext {
     ///
     /// For a short one the idempotency keys suffice, so it returns 0. Of a long one the daemon has
     /// forgotten the first keys, and would append these messages again.
-    async fn played_before(
-        &self,
-        client: &mut Sessions,
-        conversation: &Conversation,
-    ) -> Result<usize, CliError> {
+    async fn played_before(&self, conversation: &Conversation) -> Result<usize, CliError> {
         if conversation.messages.len() <= PROBE_EVERY {
             return Ok(0);
         }
@@ -215,7 +210,7 @@ impl ReplayContext {
                 expected_seq: Some(u64::MAX),
                 ..self.request(conversation, index)
             };
-            match self.append(client, &request).await {
+            match self.append(&request).await {
                 Ok(_) => return Ok(index + 1),
                 Err(status) if has_reason(&status, "STALE_SEQ") => {}
                 Err(status) => return Err(self.failed(conversation, index, status)),
@@ -244,16 +239,12 @@ impl ReplayContext {
     }
 
     /// Appends a message, with retries while `Backoff` allows.
-    async fn append(
-        &self,
-        client: &mut Sessions,
-        request: &AppendRequest,
-    ) -> Result<AppendResponse, Status> {
+    async fn append(&self, request: &AppendRequest) -> Result<AppendResponse, Status> {
         let mut patience = Backoff::new(self.retry_for);
         loop {
-            let call = timeout(CALL_TIME_MAX, client.append(request.clone())).await;
+            let call = timeout(CALL_TIME_MAX, self.target.try_call(request)).await;
             let status = match call {
-                Ok(Ok(reply)) => return Ok(reply.into_inner()),
+                Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(status)) => status,
                 Err(_) => Status::unavailable("no answer within 30 s"),
             };

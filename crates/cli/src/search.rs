@@ -7,11 +7,10 @@ use serde_json::json;
 
 use super::choice::moment;
 use super::choice::{Choices, one_of};
-use super::connect;
 use super::connect::ClientArgs;
-use super::json::short_name;
+use super::list::{self, Column, Figure, Line, Name, Text, Time};
 use super::pages::Pages;
-use super::{clock, json, output, transcript};
+use super::{json, output, transcript};
 use crate::exit::CliError;
 
 const ROLES: Choices<Role> = &[
@@ -65,33 +64,19 @@ pub(crate) async fn run(client: &ClientArgs, args: SearchArgs) -> Result<(), Cli
         context_turns: args.context,
         ..SearchTranscriptsRequest::default()
     };
-    let mut incomplete = false;
-    let pages = Pages::of(async |limit, page_token| {
-        let request = SearchTranscriptsRequest {
-            limit,
-            page_token,
-            ..request.clone()
-        };
-        let of = connect::whose(&request.subject, &request.session_id);
-        let mut client = target.memories_of(of);
-        let reply = target.done(client.search_transcripts(request).await)?;
-        incomplete |= reply.incomplete;
-        Ok((reply.hits, reply.next_page_token))
-    });
+    let mut pages = Pages::of(&target, &request);
     let hits = pages.first(args.limit).await?;
     if client.json {
-        let found = json!({ "hits": json::all(&hits), "incomplete": incomplete });
+        let found = json!({ "hits": json::values(&hits), "incomplete": pages.is_incomplete });
         return output::print_json(&found);
     }
-    if incomplete {
+    if pages.is_incomplete {
         output::note("note: the index is not up to date yet; search again later");
     }
     if args.context == 0 {
-        let header = ["SCORE", "TIME", "SESSION", "SEQ", "ROLE", "WORDS"];
-        let rows = hits.iter().map(row);
-        return output::print(&output::fitted_table(Some(header), rows));
+        return output::print(&list::table_of(HITS, &hits));
     }
-    for hit in &hits {
+    for hit in hits.iter().map(list::typed::<TranscriptHit>) {
         let session = output::printable(&hit.session_id);
         output::print(&format!("{session} {} turn {}", hit.generation, hit.seq))?;
         output::print(&transcript::table(&hit.turns))?;
@@ -100,13 +85,11 @@ pub(crate) async fn run(client: &ClientArgs, args: SearchArgs) -> Result<(), Cli
     Ok(())
 }
 
-fn row(hit: &TranscriptHit) -> [String; 6] {
-    [
-        output::figure(hit.score, 2),
-        clock::written(hit.time.as_ref(), transcript::TO_THE_SECOND),
-        output::printable(&hit.session_id),
-        hit.seq.to_string(),
-        short_name("Role", hit.role),
-        output::printable(&hit.snippet),
-    ]
-}
+const HITS: &[Column] = &[
+    ("SCORE", "score", Figure(2)),
+    ("TIME", "time", Time),
+    ("SESSION", "session_id", Text),
+    ("SEQ", "seq", Text),
+    ("ROLE", "role", Name),
+    ("WORDS", "snippet", Line),
+];

@@ -15,7 +15,8 @@ use tonic::Code;
 use super::compaction::CompactArgs;
 use super::connect::{ClientArgs, Target};
 use super::erase::{EraseArgs, EraseSubjectArgs};
-use super::pages::{PAGE_MAX, Pages};
+use super::list::{self, Age, Column, Count, Size, Text, Until};
+use super::pages::PAGE_MAX;
 use super::{choice, clock, compaction, erase, json, output, redact, transcript};
 use crate::exit::CliError;
 
@@ -166,47 +167,27 @@ async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliErr
         ListOrder::Oldest => SessionOrder::Oldest,
         ListOrder::Id => SessionOrder::Id,
     };
-    let pages = Pages::of(async |page_size, page_token| {
-        let request = ListSessionsRequest {
-            page_size,
-            page_token,
-            id_prefix: args.id_prefix.clone(),
-            subject: args.subject.clone(),
-            labels: args.labels.iter().cloned().collect(),
-            updated_after: args.used_after,
-            updated_before: args.used_before,
-            order: order.into(),
-            ..ListSessionsRequest::default()
-        };
-        let reply = target.done(target.sessions().list_sessions(request).await)?;
-        Ok((reply.sessions, reply.next_page_token))
-    });
-    let sessions = pages.first(args.limit).await?;
-    if json {
-        return output::print_json(&json!({ "sessions": json::all(&sessions) }));
-    }
-    let header = [
-        "SESSION",
-        "TURNS",
-        "SIZE",
-        "TOKENS",
-        "LAST SEQ",
-        "IDLE",
-        "EXPIRES IN",
-    ];
-    let row = |info: &SessionInfo| {
-        [
-            output::printable(&info.session_id),
-            output::count(info.history_turns),
-            output::size(info.history_bytes),
-            output::count(info.history_tokens),
-            output::count(info.last_seq),
-            clock::age(info.last_access.as_ref()),
-            clock::left(info.expires_at.as_ref()),
-        ]
+    let request = ListSessionsRequest {
+        id_prefix: args.id_prefix.clone(),
+        subject: args.subject.clone(),
+        labels: args.labels.iter().cloned().collect(),
+        updated_after: args.used_after,
+        updated_before: args.used_before,
+        order: order.into(),
+        ..ListSessionsRequest::default()
     };
-    output::print(&output::number_table(header, sessions.iter().map(row)))
+    list::list(target, &request, args.limit, SESSIONS, json).await
 }
+
+const SESSIONS: &[Column] = &[
+    ("SESSION", "session_id", Text),
+    ("TURNS", "history_turns", Count),
+    ("SIZE", "history_bytes", Size),
+    ("TOKENS", "history_tokens", Count),
+    ("LAST SEQ", "last_seq", Count),
+    ("IDLE", "last_access", Age),
+    ("EXPIRES IN", "expires_at", Until),
+];
 
 async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let journal = args.journal || args.generation.is_some();
@@ -214,15 +195,10 @@ async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliErr
         session_id: args.id.clone(),
         ..Default::default()
     };
-    let live = match target
-        .sessions_of(&request.session_id)
-        .get_session(request)
-        .await
-    {
-        Ok(reply) => Some(reply.into_inner()),
+    let live = match target.call(&request).await {
         // An ended session is still in the journal.
-        Err(status) if journal && status.code() == Code::NotFound => None,
-        Err(status) => return Err(target.explain(status)),
+        Err(error) if journal && error.has_code(Code::NotFound) => None,
+        reply => Some(reply?),
     };
     let turns = history(target, args, journal).await?;
     let named = args.generation.as_ref();
@@ -266,7 +242,6 @@ async fn history(
         HistoryScope::Live
     };
     let wanted = args.turns.unwrap_or(usize::MAX);
-    let mut client = target.sessions_of(&args.id);
     let mut turns = VecDeque::new();
     let mut before_seq = 0;
     while turns.len() < wanted {
@@ -279,7 +254,7 @@ async fn history(
             before_seq,
             ..GetHistoryRequest::default()
         };
-        let page = target.done(client.get_history(request).await)?;
+        let page = target.call(&request).await?;
         for turn in page.turns.into_iter().rev() {
             turns.push_front(turn);
         }
@@ -297,12 +272,7 @@ async fn rewind(target: &Target, args: RewindArgs, json: bool) -> Result<(), Cli
         after_seq: args.after,
         ..RewindSessionRequest::default()
     };
-    let reply = target.done(
-        target
-            .sessions_of(&request.session_id)
-            .rewind_session(request)
-            .await,
-    )?;
+    let reply = target.call(&request).await?;
     output::show(json, &reply, rewound)
 }
 
@@ -322,22 +292,12 @@ async fn give_labels(target: &Target, args: LabelArgs, json: bool) -> Result<(),
         labels: args.labels.into_iter().collect(),
         ..PatchStateRequest::default()
     };
-    target.done(
-        target
-            .sessions_of(&request.session_id)
-            .patch_state(request)
-            .await,
-    )?;
+    target.call(&request).await?;
     let request = GetSessionRequest {
         session_id: args.id,
         ..GetSessionRequest::default()
     };
-    let reply = target.done(
-        target
-            .sessions_of(&request.session_id)
-            .get_session(request)
-            .await,
-    )?;
+    let reply = target.call(&request).await?;
     output::show(json, &reply, |reply| {
         let info = reply.session.clone().unwrap_or_default();
         let id = output::printable(&info.session_id);
@@ -365,12 +325,7 @@ async fn copy(target: &Target, args: CopyArgs, json: bool) -> Result<(), CliErro
         through_seq: args.through.unwrap_or_default(),
         ..CopySessionRequest::default()
     };
-    let reply = target.done(
-        target
-            .sessions_of(&request.session_id)
-            .copy_session(request)
-            .await,
-    )?;
+    let reply = target.call(&request).await?;
     output::show(json, &reply, |reply| {
         let turns = output::counted(reply.turns, "turn", "turns");
         format!("copied: {turns}")
@@ -379,12 +334,7 @@ async fn copy(target: &Target, args: CopyArgs, json: bool) -> Result<(), CliErro
 
 async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
     let request = EndSessionRequest { session_id };
-    let reply = target.done(
-        target
-            .sessions_of(&request.session_id)
-            .end_session(request)
-            .await,
-    )?;
+    let reply = target.call(&request).await?;
     output::show(json, &reply, |reply| {
         let info = reply.session.clone().unwrap_or_default();
         let id = output::printable(&info.session_id);
@@ -401,33 +351,33 @@ fn described(detail: &GetSessionResponse) -> String {
         output::count(info.history_tokens)
     );
     let ago = |moment: &Option<Timestamp>| format!("{} ago", clock::age(moment.as_ref()));
-    let mut rows = vec![
+    let keeps = if info.keep_all {
+        "all of its history"
+    } else {
+        ""
+    };
+    let health = info.compaction.as_ref().and_then(compaction::health);
+    output::rows([
         ("session", output::printable(&info.session_id)),
         ("generation", info.generation.clone()),
+        ("subject", output::printable(&info.subject)),
+        ("labels", labels(&info)),
         ("history", history),
         ("last seq", output::count(info.last_seq)),
         ("created", ago(&info.created_at)),
         ("last access", ago(&info.last_access)),
         ("expires in", clock::left(info.expires_at.as_ref())),
         ("state version", output::count(info.state_version)),
-    ];
-    if info.keep_all {
-        rows.push(("keeps", "all of its history".to_owned()));
-    }
-    if !info.ttl_class.is_empty() {
-        rows.push(("ttl class", output::printable(&info.ttl_class)));
-    }
-    if !info.labels.is_empty() {
-        rows.insert(2, ("labels", labels(&info)));
-    }
-    if !info.subject.is_empty() {
-        rows.insert(2, ("subject", output::printable(&info.subject)));
-    }
-    if let Some(summary) = &detail.summary {
-        rows.push(("summary", compaction::stands_for(summary)));
-    }
-    if let Some(health) = info.compaction.as_ref().and_then(compaction::health) {
-        rows.push(("compaction", health));
-    }
-    output::rows(rows)
+        ("keeps", keeps.to_owned()),
+        ("ttl class", output::printable(&info.ttl_class)),
+        (
+            "summary",
+            detail
+                .summary
+                .as_ref()
+                .map(compaction::stands_for)
+                .unwrap_or_default(),
+        ),
+        ("compaction", health.unwrap_or_default()),
+    ])
 }

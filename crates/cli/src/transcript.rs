@@ -22,7 +22,12 @@ pub fn table<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> String {
             output::shorten(&one_line(turn), LINE_CHARS_MAX),
         ]
     };
-    output::fitted_table(None, turns.into_iter().map(row))
+    output::table(
+        &[],
+        turns.into_iter().map(row),
+        &[],
+        output::terminal_width(),
+    )
 }
 
 /// Formats the parts of a turn as one line.

@@ -57,12 +57,7 @@ pub enum PolicyName {
 pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), CliError> {
     let request = args.request()?;
     let target = client.connect.target()?;
-    let window = target.done(
-        target
-            .sessions_of(&request.session_id)
-            .get_context(request)
-            .await,
-    )?;
+    let window = target.call(&request).await?;
     let has_colours = std::io::stdout().is_terminal();
     let drawn = |window: &GetContextResponse| draw::window(window, has_colours);
     output::show(client.json, &window, drawn)?;

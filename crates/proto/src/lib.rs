@@ -15,6 +15,24 @@ pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/plain/memoird.v1.rs"));
 }
 
+/// A unary call, identified by its request.
+pub trait Rpc: prost::Name {
+    type Reply: prost::Name + Default;
+
+    /// Path of the call, such as `/memoird.v1.SessionService/Append`.
+    const PATH: &'static str;
+
+    /// The value by which load balancers choose a daemon: a session or a subject. Empty for none.
+    fn place(&self) -> &str;
+}
+
+fn first_set<'a>(places: &[&'a str]) -> &'a str {
+    let mut set = places.iter().filter(|place| !place.is_empty());
+    set.next().unwrap_or(&"")
+}
+
+include!(concat!(env!("OUT_DIR"), "/rpcs.rs"));
+
 #[cfg(feature = "server")]
 mod context;
 

@@ -81,7 +81,7 @@ async fn store(target: &Target, document: Document) -> Result<bool, CliError> {
         expected_version: Some(0),
         ttl: ttl.and_then(|ttl| prost_types::Duration::try_from(ttl).ok()),
     };
-    match target.done(target.documents().put_document(request).await) {
+    match target.call(&request).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_because("STALE_VERSION") => Ok(false),
         Err(error) => Err(error),

@@ -1,14 +1,17 @@
 //! `memoird memory conflicts`: lists memories that may contradict each other.
 
 use clap::Args;
-use memoird_proto::v1::{ListConflictsRequest, MemoryConflict};
+use memoird_proto::prost_reflect::DynamicMessage;
+use memoird_proto::v1::{
+    ListConflictsRequest, ListSubjectsRequest, MemoryConflict, SubjectMemories,
+};
 use serde_json::json;
 
-use super::{content, subjects_with};
 use crate::connect::Target;
 use crate::exit::CliError;
-use crate::json::{self as written, short_name};
-use crate::{clock, output};
+use crate::list::{self, Age, Column, Line, Name, Text, With};
+use crate::pages::Pages;
+use crate::{json as written, output};
 
 #[derive(Args)]
 pub struct ConflictsArgs {
@@ -24,8 +27,11 @@ pub(super) async fn run(target: &Target, args: ConflictsArgs, json: bool) -> Res
     let subjects = match args.subject {
         Some(subject) => vec![subject],
         None => {
-            let all = subjects_with(target, "", 0).await?;
-            all.into_iter().map(|of| of.subject).collect()
+            let all = Pages::of(target, &ListSubjectsRequest::default())
+                .first(0)
+                .await?;
+            let subjects = all.iter().map(list::typed::<SubjectMemories>);
+            subjects.map(|found| found.subject).collect()
         }
     };
     let mut found = Vec::new();
@@ -34,7 +40,7 @@ pub(super) async fn run(target: &Target, args: ConflictsArgs, json: bool) -> Res
             subject: subject.clone(),
             limit: args.limit,
         };
-        let reply = target.done(target.memories_of(&subject).list_conflicts(request).await)?;
+        let reply = target.call(&request).await?;
         if reply.truncated {
             output::note(&format!("note: {subject} has more"));
         }
@@ -43,37 +49,37 @@ pub(super) async fn run(target: &Target, args: ConflictsArgs, json: bool) -> Res
     if json {
         return output::print_json(&json!({ "conflicts": written::all(&found) }));
     }
-    match &*readable(&found) {
-        "" => Ok(()),
-        words => output::print(words),
+    output::print_unless_empty(&readable(&found))
+}
+
+const CONFLICTS: &[Column] = &[
+    ("LIKENESS", "", With(likeness)),
+    ("DIFFERENCE", "difference", Name),
+    ("SUBJECT", "older.subject", Text),
+    ("AGE", "older.observed_at", Age),
+    ("ID", "older.id", Text),
+    ("CONTENT", "older.content", Line),
+];
+
+fn likeness(conflict: &DynamicMessage) -> String {
+    match list::typed(conflict) {
+        MemoryConflict { newer: None, .. } => String::new(),
+        MemoryConflict { likeness, .. } => output::figure(likeness, 2),
     }
 }
 
 /// Formats each pair in two lines, the older memory first.
 fn readable(found: &[MemoryConflict]) -> String {
-    let header = ["LIKENESS", "DIFFERENCE", "SUBJECT", "AGE", "ID", "CONTENT"];
-    let rows = found.iter().flat_map(|conflict| {
-        let older = conflict.older.clone().unwrap_or_default();
-        let newer = conflict.newer.clone().unwrap_or_default();
-        let difference = short_name("ConflictDifference", conflict.difference);
-        let likeness = output::figure(conflict.likeness, 2);
-        let row = |[likeness, difference]: [String; 2], memory: &memoird_proto::v1::Memory| {
-            [
-                likeness,
-                difference,
-                output::printable(&memory.subject),
-                clock::age(memory.observed_at.as_ref()),
-                output::printable(&memory.id),
-                content(memory),
-            ]
-        };
-        [
-            row([likeness, difference], &older),
-            row([String::new(), String::new()], &newer),
-        ]
-    });
+    let second = |conflict: &MemoryConflict| MemoryConflict {
+        older: conflict.newer.clone(),
+        ..MemoryConflict::default()
+    };
+    let lines: Vec<_> = found
+        .iter()
+        .flat_map(|first| [first.clone(), second(first)])
+        .collect();
     match found {
         [] => String::new(),
-        _ => output::fitted_table(Some(header), rows),
+        _ => list::table(CONFLICTS, &lines),
     }
 }

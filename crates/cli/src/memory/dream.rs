@@ -25,7 +25,7 @@ pub(super) async fn run(target: &Target, args: DreamArgs, json: bool) -> Result<
         tenant: args.tenant.unwrap_or_default(),
         dry_run: args.dry_run,
     };
-    let reply = target.done(target.admin().run_dream(request).await)?;
+    let reply = target.call(&request).await?;
     let json_text = reply.report_json;
     let report: Value = serde_json::from_str(&json_text).unwrap_or(Value::String(json_text));
     if json {

@@ -86,7 +86,7 @@ struct ModeResults {
 pub(super) async fn run(target: &Target, args: EvalArgs, json: bool) -> Result<(), CliError> {
     let questions = read(&args.file).await?;
     let request = GetMemoryStatsRequest {};
-    let stats = target.done(target.memories().get_memory_stats(request).await)?;
+    let stats = target.call(&request).await?;
     let waiting = stats.embedding_queued + stats.words_queued;
     if waiting > 0 {
         let waiting = output::count(waiting);
@@ -203,12 +203,12 @@ async fn ask(
         .first()
         .map(|question| question.request(mode_run, limit));
     if let Some(first) = first {
-        target.done(target.memories().recall(first).await)?;
+        target.call(&first).await?;
     }
     for question in questions {
         let request = question.request(mode_run, limit);
         let started: Instant = clock::monotonic();
-        let answer = target.done(target.memories().recall(request).await)?;
+        let answer = target.call(&request).await?;
         found.latencies.push(clock::since(started));
         let memories = answer.hits.iter().filter_map(|hit| hit.memory.as_ref());
         let place = memories
@@ -339,7 +339,12 @@ fn table(results: &[(EvalMode, ModeResults)]) -> String {
             format!("{:.2}", found.took_ms(95)),
         ]
     };
-    output::number_table(header, results.iter().map(row))
+    output::table(
+        &header,
+        results.iter().map(row),
+        &[1, 2, 3, 4, 5, 6, 7],
+        None,
+    )
 }
 
 #[cfg(test)]

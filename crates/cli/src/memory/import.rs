@@ -90,7 +90,7 @@ async fn store(
         let request = ImportMemoriesRequest {
             memories: batch.memories,
         };
-        let outcome = target.done(target.memories().import_memories(request).await);
+        let outcome = target.call(&request).await;
         let place = format!("{name}, lines {first} to {last}");
         let reply = outcome.map_err(|error| located(error.at(&place)))?;
         imported += reply.imported;

@@ -6,7 +6,7 @@ use clap::Args;
 use memoird_proto::v1::{LearnSessionRequest, LearnSessionResponse, LearnedFact};
 
 use crate::choice::kind_name;
-use crate::connect::{self, Target};
+use crate::connect::Target;
 use crate::exit::CliError;
 use crate::json::short_name;
 use crate::output;
@@ -33,12 +33,7 @@ pub(super) async fn run(target: &Target, args: LearnArgs, json: bool) -> Result<
         subject: args.subject.unwrap_or_default(),
         dry_run: args.dry_run,
     };
-    let reply = target.done(
-        target
-            .memories_of(connect::whose(&request.subject, &request.session_id))
-            .learn_session(request)
-            .await,
-    )?;
+    let reply = target.call(&request).await?;
     output::show(json, &reply, |reply| readable(reply, args.dry_run))
 }
 

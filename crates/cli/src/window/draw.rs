@@ -71,7 +71,7 @@ fn turns(turns: &[Turn], report: &ContextReport) -> String {
     let header = ["SEQ", "ROLE", "TOKENS", "TEXT"];
     let width = output::terminal_width().filter(|width| *width >= WIDTH_MIN);
     let rows = turns.iter().enumerate().map(row);
-    output::table(Some(header), rows, &[2], Some(width.unwrap_or(WIDTH)))
+    output::table(&header, rows, &[2], Some(width.unwrap_or(WIDTH)))
 }
 
 /// Formats the text of a turn, prefixed with how memoird changed it.

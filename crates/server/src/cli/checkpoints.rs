@@ -119,7 +119,7 @@ fn table(found: &[CheckpointEntry]) -> String {
         ]
     };
     let header = ["ENDED AT (UTC)", "REASON", "TURNS", "SESSION", "GENERATION"];
-    output::table(Some(header), found.iter().map(row), &[2], None)
+    output::table(&header, found.iter().map(row), &[2], None)
 }
 
 impl Location {

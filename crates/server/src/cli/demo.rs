@@ -18,8 +18,8 @@ use memoird_hooks::git::{Checkpoints, GitConfig, LogEntry};
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
     AppendRequest, AppendResponse, EndSessionRequest, Event, GetHistoryRequest,
-    ListSessionsRequest, MessageFormat, ReloadConfigRequest, ReloadConfigResponse, Role,
-    SessionInfo, Turn, WatchEventsRequest, WatchEventsResponse,
+    ListSessionsRequest, MessageFormat, ReloadConfigRequest, Role, SessionInfo, Turn,
+    WatchEventsRequest, WatchEventsResponse,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -269,7 +269,9 @@ impl Demo<'_> {
 /// Changes the TTL and reloads the configuration.
 async fn reload(bot: &Bot, printer: Printer, dir: &Path, ttl: &str) -> Result<(), CliError> {
     private::write_config(dir, &yaml(dir, ttl))?;
-    printer.show(&daemon::reload_text(&bot.reload_config().await?))
+    printer.show(&daemon::reload_text(
+        &bot.target.call(&ReloadConfigRequest {}).await?,
+    ))
 }
 
 /// Configuration of the daemon, without compaction, which would hide that turns are dropped.
@@ -355,12 +357,7 @@ impl Bot {
             format: MessageFormat::Openai.into(),
             ..AppendRequest::default()
         };
-        let reply = self
-            .target
-            .sessions_of(&request.session_id)
-            .append(request)
-            .await;
-        self.target.done(reply)
+        self.target.call(&request).await
     }
 
     /// Returns the history, as the next model call gets it.
@@ -369,40 +366,25 @@ impl Bot {
             session_id: session.to_owned(),
             ..GetHistoryRequest::default()
         };
-        let reply = self
-            .target
-            .sessions_of(&request.session_id)
-            .get_history(request)
-            .await;
-        Ok(self.target.done(reply)?.turns)
+        Ok(self.target.call(&request).await?.turns)
     }
 
     /// Returns the live sessions, most recently used first.
     async fn sessions(&self) -> Result<Vec<SessionInfo>, CliError> {
         let request = ListSessionsRequest::default();
-        let reply = self.target.sessions().list_sessions(request).await;
-        Ok(self.target.done(reply)?.sessions)
-    }
-
-    async fn reload_config(&self) -> Result<ReloadConfigResponse, CliError> {
-        let reply = self
-            .target
-            .admin()
-            .reload_config(ReloadConfigRequest {})
-            .await;
-        self.target.done(reply)
+        Ok(self.target.call(&request).await?.sessions)
     }
 
     async fn end(&self, session: &str) -> Result<SessionInfo, CliError> {
         let request = EndSessionRequest {
             session_id: session.to_owned(),
         };
-        let reply = self
+        Ok(self
             .target
-            .sessions_of(&request.session_id)
-            .end_session(request)
-            .await;
-        Ok(self.target.done(reply)?.session.unwrap_or_default())
+            .call(&request)
+            .await?
+            .session
+            .unwrap_or_default())
     }
 }
 

@@ -338,7 +338,7 @@ fn report(compared: &[TableComparison], is_json: bool) -> Result<(), CliError> {
             ]
         });
         let header = ["TABLE", "SOURCE", "TARGET", "SHA-256", ""];
-        output::print(&output::table(Some(header), rows, &[1, 2], None))?;
+        output::print(&output::table(&header, rows, &[1, 2], None))?;
     }
     let differing: Vec<&str> = compared
         .iter()

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use memoird_cli::connect::ClientArgs;
+use memoird_cli::list::{self, Column, Count, Size, Text, With};
 use memoird_cli::output;
 use memoird_proto::v1::{VerifiedFile, VerifyRequest, VerifyResponse};
 use memoird_store::DataKey;
@@ -32,7 +33,7 @@ pub(super) fn directory(dir: &Path, key: &DataKeyArgs, json: bool) -> Result<(),
 /// Lets the daemon check its data.
 pub(super) async fn daemon(client: &ClientArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
-    let reply = target.done(target.admin().verify(VerifyRequest {}).await)?;
+    let reply = target.call(&VerifyRequest {}).await?;
     report(&reply, client.json)
 }
 
@@ -78,7 +79,7 @@ fn described(reply: &VerifyResponse) -> String {
         return "there is nothing to check: this daemon has neither journal nor memories"
             .to_owned();
     }
-    let mut text = table(&reply.files);
+    let mut text = list::table(FILES, &reply.files);
     for file in &reply.files {
         for damage in &file.damages {
             let (path, damage) = (output::printable(&file.path), output::flat(damage, 1_000));
@@ -93,27 +94,17 @@ fn described(reply: &VerifyResponse) -> String {
     text
 }
 
-fn table(files: &[VerifiedFile]) -> String {
-    let header = [
-        "FILE OR DATABASE",
-        "SIZE",
-        "TURNS",
-        "UNCHECKED",
-        "DAMAGED TURNS",
-        "DAMAGES",
-    ];
-    let row = |file: &VerifiedFile| {
-        let turns = file.turns_whole + file.turns_unchecked + file.turns_damaged;
-        [
-            output::printable(&file.path),
-            output::size(file.bytes),
-            output::count(turns),
-            output::count(file.turns_unchecked),
-            output::count(file.turns_damaged),
-            output::count(file.damages_total),
-        ]
-    };
-    output::number_table(header, files.iter().map(row))
+const FILES: &[Column] = &[
+    ("FILE OR DATABASE", "path", Text),
+    ("SIZE", "bytes", Size),
+    ("TURNS", "", With(|file| turns(&list::typed(file)))),
+    ("UNCHECKED", "turns_unchecked", Count),
+    ("DAMAGED TURNS", "turns_damaged", Count),
+    ("DAMAGES", "damages_total", Count),
+];
+
+fn turns(file: &VerifiedFile) -> String {
+    output::count(file.turns_whole + file.turns_unchecked + file.turns_damaged)
 }
 
 #[cfg(test)]
