@@ -8,9 +8,8 @@ use super::output;
 use crate::exit::CliError;
 
 pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
-    let target = client.connect.target()?;
-    let cluster = target.call(&GetClusterRequest {}).await?;
-    output::show(client.json, &cluster, text)
+    let target = client.target()?;
+    target.show(&GetClusterRequest {}, text).await
 }
 
 fn text(cluster: &GetClusterResponse) -> String {

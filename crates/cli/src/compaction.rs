@@ -23,24 +23,18 @@ pub struct CompactArgs {
     keep: Option<u32>,
 }
 
-pub(super) async fn compact(
-    target: &Target,
-    args: CompactArgs,
-    json: bool,
-) -> Result<(), CliError> {
+pub(super) async fn compact(target: &Target, args: CompactArgs) -> Result<(), CliError> {
     let request = CompactSessionRequest {
         session_id: args.id,
         keep_exchanges: args.keep,
     };
-    let reply = target.call(&request).await?;
-    output::show(json, &reply, compacted)
+    target.show(&request, compacted).await
 }
 
 /// Reverts the last summary.
-pub(super) async fn undo(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
+pub(super) async fn undo(target: &Target, session_id: String) -> Result<(), CliError> {
     let request = UndoCompactionRequest { session_id };
-    let reply = target.call(&request).await?;
-    output::show(json, &reply, undone)
+    target.show(&request, undone).await
 }
 
 fn undone(reply: &UndoCompactionResponse) -> String {

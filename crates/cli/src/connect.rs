@@ -20,7 +20,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
-use super::connector::{Connector, TlsArgs, TlsFiles};
+use super::connector::{Connector, TlsArgs};
 use crate::exit::CliError;
 
 const DEFAULT_PORT: u16 = 7717;
@@ -69,17 +69,12 @@ pub struct ConnectArgs {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// `http://host:port`.
-    Plain {
+    /// `http://host:port`, or `https://host:port`.
+    Tcp {
         /// A host name or an IP address. IPv6 addresses are in brackets.
         host: String,
         port: u16,
-    },
-    /// `https://host:port`.
-    Tls {
-        /// As for `Plain`.
-        host: String,
-        port: u16,
+        is_tls: bool,
     },
     /// `unix:/path`.
     Unix(PathBuf),
@@ -97,11 +92,28 @@ pub struct Target {
     addr: Address,
     auth: Auth,
     channel: Channel,
+    /// Whether to print JSON.
+    pub(crate) json: bool,
 }
 
 pub type Sessions = SessionServiceClient<InterceptedService<Channel, Auth>>;
 
 pub type Admin = AdminServiceClient<InterceptedService<Channel, Auth>>;
+
+impl ClientArgs {
+    /// Connects on the first call, and again whenever the connection breaks.
+    ///
+    /// # Errors
+    /// If an option or an environment variable is invalid.
+    pub fn target(&self) -> Result<Target, CliError> {
+        Ok(Target {
+            addr: self.connect.address()?,
+            auth: self.connect.auth()?,
+            channel: self.connect.channel()?,
+            json: self.json,
+        })
+    }
+}
 
 impl ConnectArgs {
     /// Returns the key of the file, or else of the environment.
@@ -121,22 +133,19 @@ impl ConnectArgs {
             None => set_variable(ADDR_VARIABLE),
         };
         let Some(text) = said else {
-            return Ok(Address::Plain {
+            return Ok(Address::Tcp {
                 host: DEFAULT_HOST.to_owned(),
                 port: DEFAULT_PORT,
+                is_tls: false,
             });
         };
         let invalid = |problem: String| CliError::usage(format!("{ADDR_VARIABLE}: {problem}"));
         text.parse().map_err(invalid)
     }
 
-    pub fn target(&self) -> Result<Target, CliError> {
-        Target::new(self.address()?, self.auth()?, self.channel()?)
-    }
-
     /// Creates a channel, which connects on first use.
     pub(crate) fn channel(&self) -> Result<Channel, CliError> {
-        self.address()?.channel(&self.tls.files())
+        self.address()?.channel(&self.tls.with_environment())
     }
 }
 
@@ -205,19 +214,14 @@ impl Interceptor for Auth {
 }
 
 impl Target {
-    /// Connects on the first call, and again whenever the connection breaks.
-    fn new(addr: Address, auth: Auth, channel: Channel) -> Result<Self, CliError> {
-        Ok(Self {
-            addr,
-            auth,
-            channel,
-        })
-    }
-
     /// A private daemon on a plain port, without keys.
     pub fn private(addr: Address) -> Result<Self, CliError> {
-        let channel = addr.channel(&TlsFiles::default())?;
-        Self::new(addr, Auth::default(), channel)
+        Ok(Self {
+            channel: addr.channel(&TlsArgs::default())?,
+            auth: Auth::default(),
+            json: false,
+            addr,
+        })
     }
 
     pub fn sessions(&self) -> Sessions {
@@ -251,7 +255,7 @@ impl Target {
 
     pub(crate) async fn call_encoded(
         &self,
-        path: &'static str,
+        path: &str,
         place: &str,
         request: Vec<u8>,
     ) -> Result<Bytes, Status> {
@@ -259,7 +263,8 @@ impl Target {
         let mut grpc = Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
         let ready = grpc.ready().await;
         ready.map_err(|error| Status::from_error(error.into()))?;
-        let path = PathAndQuery::from_static(path);
+        let path = PathAndQuery::try_from(path);
+        let path = path.map_err(|error| Status::internal(error.to_string()))?;
         let reply = grpc.unary(Request::new(request), path, EncodedCodec);
         Ok(reply.await?.into_inner())
     }
@@ -321,8 +326,8 @@ impl Decoder for EncodedCodec {
 
 impl Address {
     /// Creates a channel, which connects on first use.
-    fn channel(&self, tls: &TlsFiles) -> Result<Channel, CliError> {
-        if matches!(self, Self::Plain { .. }) && tls.is_any() {
+    fn channel(&self, tls: &TlsArgs) -> Result<Channel, CliError> {
+        if matches!(self, Self::Tcp { is_tls: false, .. }) && tls.is_any() {
             let problem = format!(
                 "{self} is unencrypted and would expose the key: with --ca, --cert (or \
                  MEMOIRD_CA, MEMOIRD_CERT) use https://"
@@ -340,8 +345,8 @@ impl Address {
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PONG_TIME_MAX);
         Ok(match self {
-            Self::Plain { .. } => endpoint.connect_lazy(),
-            Self::Tls { host, port } => {
+            Self::Tcp { is_tls: false, .. } => endpoint.connect_lazy(),
+            Self::Tcp { host, port, .. } => {
                 endpoint.connect_with_connector_lazy(tls.connector(host, *port)?)
             }
             Self::Unix(path) => {
@@ -354,8 +359,9 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plain { host, port } => write!(f, "http://{host}:{port}"),
-            Self::Tls { host, port } => write!(f, "https://{host}:{port}"),
+            Self::Tcp { host, port, is_tls } => {
+                write!(f, "http{}://{host}:{port}", if *is_tls { "s" } else { "" })
+            }
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -385,10 +391,10 @@ impl FromStr for Address {
             None => DEFAULT_PORT,
             Some(port) => port.parse().map_err(|_| format!("{port:?} is no port"))?,
         };
-        let host = name.to_owned();
-        Ok(match with_tls {
-            Some(_) => Self::Tls { host, port },
-            None => Self::Plain { host, port },
+        Ok(Self::Tcp {
+            host: name.to_owned(),
+            port,
+            is_tls: with_tls.is_some(),
         })
     }
 }

@@ -52,14 +52,6 @@ pub(crate) struct TlsArgs {
     cert_key: Option<PathBuf>,
 }
 
-/// The files from the options, or else from the environment.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TlsFiles {
-    ca: Option<PathBuf>,
-    cert: Option<PathBuf>,
-    cert_key: Option<PathBuf>,
-}
-
 #[derive(Clone)]
 pub(crate) enum Connector {
     /// TLS over TCP.
@@ -77,20 +69,19 @@ pub(crate) enum Connector {
 type Stream = Either<Box<TlsStream<TcpStream>>, UnixStream>;
 
 impl TlsArgs {
-    pub(crate) fn files(&self) -> TlsFiles {
+    /// Adds the files named by the environment.
+    pub(crate) fn with_environment(&self) -> Self {
         let file = |typed: &Option<PathBuf>, name| {
             let typed = typed.clone();
             typed.or_else(|| set_variable(name).map(PathBuf::from))
         };
-        TlsFiles {
+        Self {
             ca: file(&self.ca, "MEMOIRD_CA"),
             cert: file(&self.cert, "MEMOIRD_CERT"),
             cert_key: file(&self.cert_key, "MEMOIRD_CERT_KEY"),
         }
     }
-}
 
-impl TlsFiles {
     pub(crate) fn is_any(&self) -> bool {
         self.ca.is_some() || self.cert.is_some()
     }

@@ -51,9 +51,8 @@ pub(crate) async fn health(client: &ClientArgs) -> Result<(), CliError> {
 }
 
 pub(crate) async fn reload(client: &ClientArgs) -> Result<(), CliError> {
-    let target = client.connect.target()?;
-    let reply = target.call(&ReloadConfigRequest {}).await?;
-    output::show(client.json, &reply, reload_text)
+    let target = client.target()?;
+    target.show(&ReloadConfigRequest {}, reload_text).await
 }
 
 /// Formats the result of a reload, one setting per line.
@@ -78,12 +77,11 @@ pub struct StatsArgs {
 }
 
 pub(crate) async fn stats(client: &ClientArgs, args: StatsArgs) -> Result<(), CliError> {
-    let target = client.connect.target()?;
+    let target = client.target()?;
     let request = GetStatsRequest {
         tenant: args.tenant.unwrap_or_default(),
     };
-    let stats = target.call(&request).await?;
-    output::show(client.json, &stats, stats_text)
+    target.show(&request, stats_text).await
 }
 
 fn stats_text(stats: &GetStatsResponse) -> String {

@@ -2,19 +2,19 @@
 
 mod import;
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use memoird_proto::v1::put_document_request::Value as Put;
 use memoird_proto::v1::{
-    DeleteDocumentRequest, DeleteDocumentsRequest, DeleteDocumentsResponse, Document,
-    GetDocumentRequest, ListDocumentsRequest, ListNamespacesRequest, Namespace, PutDocumentRequest,
-    document,
+    DeleteDocumentRequest, DeleteDocumentsRequest, Document, GetDocumentRequest,
+    ListDocumentsRequest, ListNamespacesRequest, Namespace, PutDocumentRequest, document,
 };
 
 use super::connect::{ClientArgs, Target};
+use super::lines::read_stdin;
 use super::list::{self, Age, Column, Count, Size, Text, Until, With};
 use super::{json, output};
 use crate::exit::{CliError, Exit};
@@ -93,37 +93,17 @@ pub struct ListArgs {
     #[arg(long, requires = "namespace")]
     exact: bool,
     /// Only keys with this prefix
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    prefix: String,
+    #[arg(long, value_name = "TEXT")]
+    prefix: Option<String>,
     /// Only this key and those after it
-    #[arg(
-        long,
-        value_name = "KEY",
-        default_value = "",
-        hide_default_value = true
-    )]
-    from: String,
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
     /// Only keys before this one
-    #[arg(
-        long,
-        value_name = "KEY",
-        default_value = "",
-        hide_default_value = true
-    )]
-    before: String,
+    #[arg(long, value_name = "KEY")]
+    before: Option<String>,
     /// Only documents with matching fields, such as '{"kind": "note", "stars": {"$gte": 3}}'
-    #[arg(
-        long,
-        value_name = "JSON",
-        default_value = "",
-        hide_default_value = true
-    )]
-    filter: String,
+    #[arg(long, value_name = "JSON")]
+    filter: Option<String>,
     /// List in descending order
     #[arg(long)]
     descending: bool,
@@ -185,36 +165,30 @@ fn path(parts: &[String]) -> String {
 }
 
 pub(crate) async fn run(client: &ClientArgs, command: DocCommand) -> Result<(), CliError> {
-    let target = client.connect.target()?;
-    let json = client.json;
+    let target = client.target()?;
     match command {
-        DocCommand::Get { namespace, key } => get(&target, namespace, key, json).await,
-        DocCommand::Put(args) => put(&target, args, json).await,
-        DocCommand::List(args) => list(&target, args, json).await,
+        DocCommand::Get { namespace, key } => get(&target, namespace, key).await,
+        DocCommand::Put(args) => put(&target, args).await,
+        DocCommand::List(args) => list(&target, args).await,
         DocCommand::Namespaces {
             namespace,
             depth,
             limit,
-        } => namespaces(&target, namespace.unwrap_or_default(), depth, limit, json).await,
-        DocCommand::Delete(args) => delete(&target, args, json).await,
+        } => namespaces(&target, namespace.unwrap_or_default(), depth, limit).await,
+        DocCommand::Delete(args) => delete(&target, args).await,
         DocCommand::Export { namespace } => export(&target, namespace.unwrap_or_default()).await,
-        DocCommand::Import(args) => import::run(&target, &args, json).await,
+        DocCommand::Import(args) => import::run(&target, &args).await,
     }
 }
 
-async fn get(
-    target: &Target,
-    namespace: NamespaceArg,
-    key: String,
-    json: bool,
-) -> Result<(), CliError> {
+async fn get(target: &Target, namespace: NamespaceArg, key: String) -> Result<(), CliError> {
     let request = GetDocumentRequest {
         namespace: namespace.0,
         key,
         ttl: None,
     };
     let reply = target.call(&request).await?;
-    if json {
+    if target.json {
         return output::print_json(&json::of(&reply));
     }
     match reply.document.unwrap_or_default().value {
@@ -228,10 +202,9 @@ async fn get(
     }
 }
 
-async fn put(target: &Target, args: PutArgs, json: bool) -> Result<(), CliError> {
+async fn put(target: &Target, args: PutArgs) -> Result<(), CliError> {
     let (value, file, is_bytes) = (args.value, args.file, args.bytes);
-    let read = tokio::task::spawn_blocking(move || read_value(value, file)).await;
-    let bytes_read = read.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+    let bytes_read = output::blocking(move || read_value(value, file)).await?;
     let value = if is_bytes {
         Put::Bytes(bytes_read.into())
     } else {
@@ -247,11 +220,12 @@ async fn put(target: &Target, args: PutArgs, json: bool) -> Result<(), CliError>
         expected_version: args.expected_version,
         ttl: ttl.map_err(|_| CliError::usage("--ttl is too long"))?,
     };
-    let reply = target.call(&request).await?;
-    output::show(json, &reply, |reply| {
-        let stored = reply.document.clone().unwrap_or_default();
-        format!("version {}", output::count(stored.version))
-    })
+    target
+        .show(&request, |reply| {
+            let stored = reply.document.clone().unwrap_or_default();
+            format!("version {}", output::count(stored.version))
+        })
+        .await
 }
 
 /// Returns the value of the argument, a file or stdin. Blocks.
@@ -259,38 +233,26 @@ fn read_value(value: Option<String>, file: Option<PathBuf>) -> Result<Vec<u8>, C
     match (value, file) {
         (_, Some(path)) => std::fs::read(&path).map_err(CliError::no_input(&path)),
         (Some(text), None) if text != "-" => Ok(text.into_bytes()),
-        _ => {
-            let mut bytes = Vec::new();
-            let mut stdin = io::stdin().lock().take(VALUE_BYTES_MAX + 1);
-            let read = stdin
-                .read_to_end(&mut bytes)
-                .map_err(CliError::io("cannot read stdin"))?;
-            if read as u64 > VALUE_BYTES_MAX {
-                let problem = "stdin: exceeds 64 MiB, the maximum of a document";
-                Err(CliError::failed(Exit::Data, problem))
-            } else {
-                Ok(bytes)
-            }
-        }
+        _ => read_stdin(VALUE_BYTES_MAX, "a document"),
     }
 }
 
 /// Maximum size of a document in bytes.
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 
-async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
+async fn list(target: &Target, args: ListArgs) -> Result<(), CliError> {
     let request = ListDocumentsRequest {
         namespace_prefix: args.namespace.unwrap_or_default().0,
         exact_namespace: args.exact,
-        key_prefix: args.prefix,
-        key_from: args.from,
-        key_before: args.before,
-        filter_json: args.filter,
+        key_prefix: args.prefix.unwrap_or_default(),
+        key_from: args.from.unwrap_or_default(),
+        key_before: args.before.unwrap_or_default(),
+        filter_json: args.filter.unwrap_or_default(),
         descending: args.descending,
-        without_values: !json,
+        without_values: !target.json,
         ..ListDocumentsRequest::default()
     };
-    list::list(target, &request, args.limit, DOCUMENTS, json).await
+    target.list(&request, args.limit, DOCUMENTS).await
 }
 
 const DOCUMENTS: &[Column] = &[
@@ -311,14 +273,13 @@ async fn namespaces(
     prefix: NamespaceArg,
     max_depth: u32,
     limit: usize,
-    json: bool,
 ) -> Result<(), CliError> {
     let request = ListNamespacesRequest {
         prefix: prefix.0,
         max_depth,
         ..ListNamespacesRequest::default()
     };
-    list::list(target, &request, limit, NAMESPACES, json).await
+    target.list(&request, limit, NAMESPACES).await
 }
 
 const NAMESPACES: &[Column] = &[(
@@ -327,7 +288,7 @@ const NAMESPACES: &[Column] = &[(
     With(|namespace| path(&list::typed::<Namespace>(namespace).parts)),
 )];
 
-async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), CliError> {
+async fn delete(target: &Target, args: DeleteArgs) -> Result<(), CliError> {
     let namespace = args.namespace.0;
     if let Some(key) = args.key {
         let request = DeleteDocumentRequest {
@@ -335,25 +296,15 @@ async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), Cli
             key,
             expected_version: args.expected_version,
         };
-        let reply = target.call(&request).await?;
-        return output::show(json, &reply, |reply| {
-            let gone = if reply.deleted {
-                "deleted"
-            } else {
-                "not there"
-            };
-            gone.to_owned()
-        });
+        let gone = |deleted| if deleted { "deleted" } else { "not there" };
+        return target
+            .show(&request, |reply| gone(reply.deleted).to_owned())
+            .await;
     }
     if !args.yes {
-        if !io::stdin().is_terminal() {
-            return Err(CliError::usage("no terminal to confirm on; use --yes"));
-        }
         let path = path(&namespace);
-        output::note(&format!("All documents in {path} and below it would go."));
-        let asked = tokio::task::spawn_blocking(|| output::confirm("Delete them?")).await;
-        if !asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))? {
-            output::note("nothing was deleted");
+        let note = format!("All documents in {path} and below it would go.");
+        if !output::confirm(&note, "Delete them?", "use --yes").await? {
             return Ok(());
         }
     }
@@ -363,10 +314,10 @@ async fn delete(target: &Target, args: DeleteArgs, json: bool) -> Result<(), Cli
         ..DeleteDocumentsRequest::default()
     };
     let reply = target.call(&request).await?;
-    output::show(json, &reply, |reply: &DeleteDocumentsResponse| {
+    output::show(target.json, &reply, |reply| {
         format!("deleted {}", output::count(reply.deleted))
     })?;
-    if args.erase && !reply.erased && !json {
+    if args.erase && !reply.erased && !target.json {
         output::note("note: gone from all results; the pages on disk are cleared later");
     }
     Ok(())
@@ -377,7 +328,7 @@ async fn export(target: &Target, namespace: NamespaceArg) -> Result<(), CliError
         namespace_prefix: namespace.0,
         ..ListDocumentsRequest::default()
     };
-    list::export(target, &request).await
+    target.export(&request).await
 }
 
 #[cfg(test)]

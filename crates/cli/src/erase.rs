@@ -1,6 +1,5 @@
 //! `memoird sessions erase` and `erase-subject`: permanently remove data.
 
-use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use clap::Args;
@@ -39,7 +38,7 @@ pub struct EraseSubjectArgs {
     yes: bool,
 }
 
-pub(crate) async fn session(target: &Target, args: EraseArgs, json: bool) -> Result<(), CliError> {
+pub(crate) async fn session(target: &Target, args: EraseArgs) -> Result<(), CliError> {
     let id = output::printable(&args.id);
     let what = match &args.generation {
         Some(generation) => format!("generation {generation} of session {id}"),
@@ -53,14 +52,10 @@ pub(crate) async fn session(target: &Target, args: EraseArgs, json: bool) -> Res
         generation: args.generation.unwrap_or_default(),
     };
     let begun = target.call(&request).await?;
-    wait(target, begun.job_id, json).await
+    wait(target, begun.job_id).await
 }
 
-pub(crate) async fn subject(
-    target: &Target,
-    args: EraseSubjectArgs,
-    json: bool,
-) -> Result<(), CliError> {
+pub(crate) async fn subject(target: &Target, args: EraseSubjectArgs) -> Result<(), CliError> {
     let subject = output::printable(&args.subject);
     let what = format!("all sessions and memories of subject {subject}");
     if !may_go(&what, args.yes).await? {
@@ -70,7 +65,7 @@ pub(crate) async fn subject(
         subject: args.subject,
     };
     let begun = target.call(&request).await?;
-    wait(target, begun.job_id, json).await
+    wait(target, begun.job_id).await
 }
 
 /// Asks for confirmation, unless `--yes` was given.
@@ -78,22 +73,12 @@ async fn may_go(what: &str, yes: bool) -> Result<bool, CliError> {
     if yes {
         return Ok(true);
     }
-    if !io::stdin().is_terminal() {
-        return Err(CliError::usage("no terminal to confirm on; use --yes"));
-    }
-    output::note(&format!(
-        "This would go for good, and no hook is called for it: {what}"
-    ));
-    let asked = tokio::task::spawn_blocking(|| output::confirm("Erase it?")).await;
-    let is_wanted = asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
-    if !is_wanted {
-        output::note("nothing was erased");
-    }
-    Ok(is_wanted)
+    let note = format!("This would go for good, and no hook is called for it: {what}");
+    output::confirm(&note, "Erase it?", "use --yes").await
 }
 
 /// Waits until a job is done and prints its result. Interrupting the wait does not stop the job.
-async fn wait(target: &Target, job_id: String, json: bool) -> Result<(), CliError> {
+async fn wait(target: &Target, job_id: String) -> Result<(), CliError> {
     let progress = Progress::new(None);
     let erasure = loop {
         let request = GetErasureRequest {
@@ -115,7 +100,7 @@ async fn wait(target: &Target, job_id: String, json: bool) -> Result<(), CliErro
         sleep(POLL_INTERVAL).await;
     };
     drop(progress);
-    output::show(json, &erasure, described)
+    output::show(target.json, &erasure, described)
 }
 
 const ERASED: &[Column] = &[

@@ -34,7 +34,7 @@ struct Exporter<'a> {
 
 /// Exports page by page: a tenant's sessions may not fit into memory.
 pub(super) async fn run(client: &ClientArgs, args: ExportArgs) -> Result<(), CliError> {
-    let target = client.connect.target()?;
+    let target = client.target()?;
     let mut exporter = Exporter {
         target: &target,
         progress: Progress::new(None),

@@ -74,29 +74,27 @@ pub struct RetryArgs {
 }
 
 pub(crate) async fn run(client: &ClientArgs, command: HooksCommand) -> Result<(), CliError> {
-    let target = client.connect.target()?;
+    let target = client.target()?;
     match command {
-        HooksCommand::List(args) => list(&target, args, client.json).await,
-        HooksCommand::Retry(args) if args.all_dead => {
-            retry_dead(&target, args.filter, client.json).await
-        }
-        HooksCommand::Retry(args) => retry_named(&target, args, client.json).await,
-        HooksCommand::Drop { ids } => drop_named(&target, ids, client.json).await,
+        HooksCommand::List(args) => list(&target, args).await,
+        HooksCommand::Retry(args) if args.all_dead => retry_dead(&target, args.filter).await,
+        HooksCommand::Retry(args) => retry_named(&target, args).await,
+        HooksCommand::Drop { ids } => drop_named(&target, ids).await,
     }
 }
 
-async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
+async fn list(target: &Target, args: ListArgs) -> Result<(), CliError> {
     let request = request(args.filter, args.state);
-    list::list(target, &request, args.limit, DELIVERIES, json).await
+    target.list(&request, args.limit, DELIVERIES).await
 }
 
-async fn retry_named(target: &Target, args: RetryArgs, json: bool) -> Result<(), CliError> {
+async fn retry_named(target: &Target, args: RetryArgs) -> Result<(), CliError> {
     if args.filter.hook.is_some() || args.filter.tenant.is_some() {
         let problem = "--hook and --tenant require --all-dead instead of ids";
         return Err(CliError::usage(problem));
     }
     let (retried, failed) = each(args.ids, |id| retry(target, id)).await;
-    if !json {
+    if !target.json {
         for delivery in &retried {
             output::print(&format!("due now  {}", output::printable(&delivery.id)))?;
         }
@@ -129,7 +127,7 @@ async fn each<T>(
 }
 
 /// Retries page by page: the deliveries of an outage may not fit into memory.
-async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), CliError> {
+async fn retry_dead(target: &Target, filter: Filter) -> Result<(), CliError> {
     let mut pages = Pages::of(target, &request(filter, Some(DeliveryState::Dead)));
     let mut count: u64 = 0;
     while let Some(page) = pages.next(PAGE_MAX).await? {
@@ -152,7 +150,7 @@ async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), C
             }
         }
     }
-    if json {
+    if target.json {
         output::print_json(&json!({ "retried": count }))
     } else {
         let deliveries = output::counted(count, "delivery is", "deliveries are");
@@ -160,14 +158,14 @@ async fn retry_dead(target: &Target, filter: Filter, json: bool) -> Result<(), C
     }
 }
 
-async fn drop_named(target: &Target, ids: Vec<String>, json: bool) -> Result<(), CliError> {
+async fn drop_named(target: &Target, ids: Vec<String>) -> Result<(), CliError> {
     let (dropped, failed) = each(ids, async |id: String| {
         let request = DropHookDeliveryRequest { id: id.clone() };
         target.call(&request).await?;
         Ok(id)
     })
     .await;
-    if !json {
+    if !target.json {
         for id in &dropped {
             output::print(&format!("dropped  {}", output::printable(id)))?;
         }

@@ -102,15 +102,19 @@ struct Importer<'a> {
 }
 
 pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), CliError> {
-    let target = client.connect.target()?;
+    let target = client.target()?;
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let (name, progress) = (lines.name().to_owned(), lines.progress());
-    let (to, mut items) = mpsc::channel(WAITING_MAX);
-    // Not awaited: it may be blocked on a line of stdin.
-    drop(tokio::task::spawn_blocking(move || match args.from {
-        None => lines.each(&to, read),
-        Some(source) => read_chats(source, &args, &to),
-    }));
+    let mut items = match args.from {
+        None => lines.parse(WAITING_MAX, read),
+        Some(source) => {
+            let (to, items) = mpsc::channel(WAITING_MAX);
+            // Not awaited: it may be blocked on stdin.
+            let reading = move || read_chats(source, &args, &to);
+            drop(tokio::task::spawn_blocking(reading));
+            items
+        }
+    };
     let mut importer = Importer {
         target: &target,
         current: None,
@@ -149,7 +153,7 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
         );
         return Err(CliError::failed(exit, problem).at(&name));
     }
-    if client.json {
+    if target.json {
         let counts = json!({
             "sessions": sessions,
             "turns_imported": imported,

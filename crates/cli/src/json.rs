@@ -53,14 +53,22 @@ pub fn all<'a, M: Name + 'a>(messages: impl IntoIterator<Item = &'a M>) -> Value
 
 /// Parses a message. Unknown fields are rejected, because they would be lost.
 pub fn read<M: Name + Default>(text: &[u8], required: &[&str]) -> serde_json::Result<M> {
+    let message = parse(descriptor::<M>(), text, required)?;
+    message.transcode_to().map_err(Error::custom)
+}
+
+pub(crate) fn parse(
+    descriptor: MessageDescriptor,
+    text: &[u8],
+    required: &[&str],
+) -> serde_json::Result<DynamicMessage> {
     let mut value: Value = serde_json::from_slice(text)?;
     if let Some(missing) = required.iter().find(|field| value.get(field).is_none()) {
         return Err(Error::custom(format!("missing field `{missing}`")));
     }
     plain_numbers(&mut value);
     let options = DeserializeOptions::new().deny_unknown_fields(true);
-    let message = DynamicMessage::deserialize_with_options(descriptor::<M>(), value, &options)?;
-    message.transcode_to().map_err(Error::custom)
+    DynamicMessage::deserialize_with_options(descriptor, value, &options)
 }
 
 /// The name of an enum value without its prefix, such as `user` for `ROLE_USER`.

@@ -4,13 +4,33 @@ use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::progress::Progress;
 use crate::exit::{CliError, Exit};
 
 /// The UTF-8 byte order mark, which some Windows programs write.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Reads stdin to its end. Blocks.
+///
+/// # Errors
+/// If it is larger than `what` may be.
+pub(crate) fn read_stdin(bytes_max: u64, what: &str) -> Result<Vec<u8>, CliError> {
+    let mut bytes = Vec::new();
+    let read = io::stdin()
+        .lock()
+        .take(bytes_max + 1)
+        .read_to_end(&mut bytes);
+    if read.map_err(CliError::io("cannot read stdin"))? as u64 > bytes_max {
+        let problem = format!(
+            "stdin: exceeds {} MiB, the maximum of {what}",
+            bytes_max >> 20
+        );
+        return Err(CliError::failed(Exit::Data, problem));
+    }
+    Ok(bytes)
+}
 
 pub(crate) struct Lines {
     name: String,
@@ -69,10 +89,19 @@ impl Lines {
         Progress::new(self.bytes)
     }
 
-    /// Parses each line and sends the results, until the first error.
-    ///
-    /// May block on a line of stdin that is no longer needed, so callers must not wait for it.
-    pub(crate) fn each<T>(
+    /// Parses the lines on another thread, at most `ahead` in advance, until the first error.
+    pub(crate) fn parse<T: Send + 'static>(
+        self,
+        ahead: usize,
+        parse: impl FnMut(&Self, &Line<'_>) -> Result<T, CliError> + Send + 'static,
+    ) -> Receiver<Result<T, CliError>> {
+        let (to, items) = mpsc::channel(ahead);
+        // Not awaited: it may be blocked on a line of stdin that is no longer needed.
+        drop(tokio::task::spawn_blocking(move || self.each(&to, parse)));
+        items
+    }
+
+    fn each<T>(
         mut self,
         to: &Sender<Result<T, CliError>>,
         mut parse: impl FnMut(&Self, &Line<'_>) -> Result<T, CliError>,

@@ -52,33 +52,40 @@ pub enum Show {
 }
 pub use Show::*;
 
-/// Prints the first `limit` items of a list; 0 prints all.
-pub(crate) async fn list<R: Rpc>(
-    target: &Target,
-    request: &R,
-    limit: usize,
-    columns: &[Column],
-    json: bool,
-) -> Result<(), CliError> {
-    let mut pages = Pages::of(target, request);
-    let found = pages.first(limit).await?;
-    if json {
-        return output::print_json(&json!({ pages.items(): json::values(&found) }));
+impl Target {
+    /// Makes a call, and prints the reply as JSON, or as the text that `words` returns.
+    pub(crate) async fn show<R: Rpc>(
+        &self,
+        request: &R,
+        words: impl FnOnce(&R::Reply) -> String,
+    ) -> Result<(), CliError> {
+        output::show(self.json, &self.call(request).await?, words)
     }
-    output::print_unless_empty(&table_of(columns, &found))
-}
 
-/// Prints all items as JSON lines, page by page: they may not fit into memory.
-pub(crate) async fn export<R: Rpc>(target: &Target, request: &R) -> Result<(), CliError> {
-    let mut pages = Pages::of(target, request);
-    while let Some(page) = pages.next(PAGE_MAX).await? {
-        let lines = page.iter().map(|item| format!("{}\n", json::value(item)));
-        let lines: String = lines.collect();
-        if !lines.is_empty() {
-            output::print(&lines)?;
+    /// Prints the first `limit` items of a list; 0 prints all.
+    pub(crate) async fn list<R: Rpc>(
+        &self,
+        request: &R,
+        limit: usize,
+        columns: &[Column],
+    ) -> Result<(), CliError> {
+        let mut pages = Pages::of(self, request);
+        let found = pages.first(limit).await?;
+        if self.json {
+            return output::print_json(&json!({ pages.items(): json::values(&found) }));
         }
+        output::print_unless_empty(&table_of(columns, &found))
     }
-    Ok(())
+
+    /// Prints all items as JSON lines, page by page: they may not fit into memory.
+    pub(crate) async fn export<R: Rpc>(&self, request: &R) -> Result<(), CliError> {
+        let mut pages = Pages::of(self, request);
+        while let Some(page) = pages.next(PAGE_MAX).await? {
+            let lines = page.iter().map(|item| format!("{}\n", json::value(item)));
+            output::print_unless_empty(&lines.collect::<String>())?;
+        }
+        Ok(())
+    }
 }
 
 /// Formats a table of messages.
@@ -177,4 +184,76 @@ fn integer(value: &Value) -> u64 {
 fn number(value: &Value) -> f64 {
     let single = value.as_f32().map(f64::from);
     value.as_f64().or(single).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use memoird_proto::v1::{Memory, MemoryKind, RecallHit, SessionInfo};
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_aligned_and_texts_escaped() {
+        let columns: &[Column] = &[
+            ("ID", "session_id", Text),
+            ("TURNS", "history_turns", Count),
+            ("SIZE", "history_bytes", Size),
+            ("IDLE", "last_access", Age),
+            ("EXPIRES", "expires_at", Until),
+        ];
+        let session = |id: &str, turns| SessionInfo {
+            session_id: id.into(),
+            history_turns: turns,
+            history_bytes: 1_536,
+            ..SessionInfo::default()
+        };
+        let drawn = table(columns, &[session("a\nb", 1_028), session("c", 2)]);
+        let expected = "ID    TURNS     SIZE  IDLE  EXPIRES\n\
+                        a\\nb  1,028  1.5 KiB     -    never\n\
+                        c         2  1.5 KiB     -    never";
+        assert_eq!(drawn, expected);
+    }
+
+    #[test]
+    fn fields_of_inner_messages_are_found() {
+        let columns: &[Column] = &[
+            ("RANK", "lexical_rank", Rank),
+            ("COSINE", "parts.cosine", Figure(3)),
+            ("FORM", "parts.form", Factor),
+            ("KIND", "memory.kind", Name),
+            ("CONTENT", "memory.content", Line),
+        ];
+        let memory = Memory {
+            kind: MemoryKind::Feedback.into(),
+            content: "likes\ntea".into(),
+            ..Memory::default()
+        };
+        let hit = RecallHit {
+            memory: Some(memory),
+            ..RecallHit::default()
+        };
+        let drawn = table(columns, [&hit]);
+        let cells: Vec<&str> = drawn
+            .lines()
+            .nth(1)
+            .expect("a row")
+            .split_whitespace()
+            .collect();
+        assert_eq!(cells, ["-", "-", "×0.000", "feedback", "likes", "tea"]);
+    }
+
+    #[test]
+    fn record_omits_empty_fields() {
+        let rows: &[Column] = &[
+            ("id", "id", Text),
+            ("tags", "tags", Text),
+            ("polarity", "polarity", Name),
+            ("state", "", With(|_| String::new())),
+        ];
+        let memory = Memory {
+            id: "x".into(),
+            ..Memory::default()
+        };
+        assert_eq!(record(rows, &memory), "id  x");
+    }
 }

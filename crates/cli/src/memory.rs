@@ -8,7 +8,6 @@ mod learn;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::io::{IsTerminal, Read};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -25,6 +24,7 @@ use tokio::time::sleep;
 use super::choice::{kinds, moment, number, one_of};
 use super::connect::{ClientArgs, Target};
 use super::json::short_name;
+use super::lines::read_stdin;
 use super::list::{
     self, Age, Column, Count, Factor, Figure, Line, Moment, Name, Rank, Text, Until, With,
 };
@@ -94,34 +94,32 @@ pub enum MemoryCommand {
 }
 
 pub(crate) async fn run(client: &ClientArgs, command: MemoryCommand) -> Result<(), CliError> {
-    let target = client.connect.target()?;
+    let target = client.target()?;
     match command {
-        MemoryCommand::List(args) => list(&target, args, client.json).await,
+        MemoryCommand::List(args) => list(&target, args).await,
         MemoryCommand::Subjects { prefix, limit } => {
             let request = subjects(prefix);
-            list::list(&target, &request, limit, SUBJECTS, client.json).await
+            target.list(&request, limit, SUBJECTS).await
         }
-        MemoryCommand::Show { id } => show(&target, id, client.json).await,
-        MemoryCommand::Add(args) => add(&target, *args, client.json).await,
-        MemoryCommand::Recall(args) => {
-            recall(&target, recall_request(args), HITS, client.json).await
-        }
+        MemoryCommand::Show { id } => show(&target, id).await,
+        MemoryCommand::Add(args) => add(&target, *args).await,
+        MemoryCommand::Recall(args) => recall(&target, recall_request(args), HITS).await,
         MemoryCommand::Explain(args) => {
             let request = RecallRequest {
                 explain: true,
                 ..recall_request(args)
             };
-            recall(&target, request, EXPLAINED_HITS, client.json).await
+            recall(&target, request, EXPLAINED_HITS).await
         }
-        MemoryCommand::Eval(args) => eval::run(&target, args, client.json).await,
-        MemoryCommand::Conflicts(args) => conflicts::run(&target, args, client.json).await,
-        MemoryCommand::Forget(args) => forget(&target, args, client.json).await,
-        MemoryCommand::Manifest(args) => manifest(&target, args, client.json).await,
+        MemoryCommand::Eval(args) => eval::run(&target, args).await,
+        MemoryCommand::Conflicts(args) => conflicts::run(&target, args).await,
+        MemoryCommand::Forget(args) => forget(&target, args).await,
+        MemoryCommand::Manifest(args) => manifest(&target, args).await,
         MemoryCommand::Export(args) => export(&target, args).await,
-        MemoryCommand::Import(args) => import::run(&target, &args, client.json).await,
-        MemoryCommand::Reindex => reindex(&target, client.json).await,
-        MemoryCommand::Dream(args) => dream::run(&target, args, client.json).await,
-        MemoryCommand::Learn(args) => learn::run(&target, args, client.json).await,
+        MemoryCommand::Import(args) => import::run(&target, &args).await,
+        MemoryCommand::Reindex => reindex(&target).await,
+        MemoryCommand::Dream(args) => dream::run(&target, args).await,
+        MemoryCommand::Learn(args) => learn::run(&target, args).await,
     }
 }
 
@@ -183,15 +181,16 @@ async fn recall(
     target: &Target,
     request: RecallRequest,
     columns: &[Column],
-    json: bool,
 ) -> Result<(), CliError> {
     let found = target.call(&request).await?;
-    if !json {
+    if !target.json {
         for note in &found.notes {
             output::note(&format!("note: {note}"));
         }
     }
-    output::show(json, &found, |found| list::table(columns, &found.hits))
+    output::show(target.json, &found, |found| {
+        list::table(columns, &found.hits)
+    })
 }
 
 const HITS: &[Column] = &[
@@ -233,27 +232,28 @@ pub struct ManifestArgs {
     max_bytes: u32,
 }
 
-async fn manifest(target: &Target, args: ManifestArgs, json: bool) -> Result<(), CliError> {
+async fn manifest(target: &Target, args: ManifestArgs) -> Result<(), CliError> {
     let request = GetManifestRequest {
         subject: args.subject,
         max_lines: args.max_lines,
         max_bytes: args.max_bytes,
     };
-    let manifest = target.call(&request).await?;
-    output::show(json, &manifest, |manifest| {
-        let lines = manifest.text.lines().map(output::printable);
-        lines.collect::<Vec<_>>().join("\n")
-    })
+    target
+        .show(&request, |manifest| {
+            let lines = manifest.text.lines().map(output::printable);
+            lines.collect::<Vec<_>>().join("\n")
+        })
+        .await
 }
 
 /// Interval for polling the progress of indexing.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-async fn reindex(target: &Target, json: bool) -> Result<(), CliError> {
+async fn reindex(target: &Target) -> Result<(), CliError> {
     let request = ReindexMemoriesRequest {};
     let queued = target.call(&request).await?.queued;
     let stats = wait_indexed(target, queued).await?;
-    output::show(json, &stats, indexed)?;
+    output::show(target.json, &stats, indexed)?;
     match stats.embedding_failed {
         0 => Ok(()),
         failed => {
@@ -330,7 +330,7 @@ pub struct ExportArgs {
     subject: Option<String>,
 }
 
-async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliError> {
+async fn list(target: &Target, args: ListArgs) -> Result<(), CliError> {
     let request = ListMemoriesRequest {
         subject: args.subject.unwrap_or_default(),
         kind: number(args.kind),
@@ -340,7 +340,7 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
         subject_prefix: args.subject_prefix.unwrap_or_default(),
         ..ListMemoriesRequest::default()
     };
-    list::list(target, &request, args.limit, MEMORIES, json).await
+    target.list(&request, args.limit, MEMORIES).await
 }
 
 const MEMORIES: &[Column] = &[
@@ -368,15 +368,16 @@ fn subjects(prefix: String) -> ListSubjectsRequest {
     }
 }
 
-async fn show(target: &Target, id: String, json: bool) -> Result<(), CliError> {
+async fn show(target: &Target, id: String) -> Result<(), CliError> {
     let request = GetMemoryRequest {
         id,
         ..GetMemoryRequest::default()
     };
-    let reply = target.call(&request).await?;
-    output::show(json, &reply, |reply| {
-        described(&reply.memory.clone().unwrap_or_default())
-    })
+    target
+        .show(&request, |reply| {
+            described(&reply.memory.clone().unwrap_or_default())
+        })
+        .await
 }
 
 async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
@@ -385,7 +386,7 @@ async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
         include_history: true,
         ..ListMemoriesRequest::default()
     };
-    list::export(target, &request).await
+    target.export(&request).await
 }
 
 /// State of a memory for a table, in one word.
@@ -523,11 +524,9 @@ pub struct AddArgs {
     keep_apart: bool,
 }
 
-async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError> {
+async fn add(target: &Target, args: AddArgs) -> Result<(), CliError> {
     let content = match &*args.text {
-        "-" => tokio::task::spawn_blocking(read_stdin)
-            .await
-            .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?,
+        "-" => output::blocking(read_text).await?,
         _ => args.text,
     };
     let (mut metadata_json, mut metadata) = (String::new(), BTreeMap::new());
@@ -562,7 +561,7 @@ async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError>
     };
     let done = target.call(&request).await?;
     let outcome = short_name("RememberOutcome", done.outcome);
-    if json {
+    if target.json {
         let mut shown = json::of(&done);
         shown["outcome"] = outcome.into();
         return output::print_json(&shown);
@@ -575,17 +574,10 @@ async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError>
     output::print(&described(&done.memory.unwrap_or_default()))
 }
 
-fn read_stdin() -> Result<String, CliError> {
-    let mut text = String::new();
-    let mut stdin = io::stdin().lock().take(TEXT_BYTES_MAX + 1);
-    let read = stdin
-        .read_to_string(&mut text)
-        .map_err(CliError::io("cannot read stdin"))?;
-    if read as u64 > TEXT_BYTES_MAX {
-        let problem = "stdin: exceeds 1 MiB, the maximum of a fact";
-        return Err(CliError::failed(Exit::Data, problem));
-    }
-    Ok(text)
+fn read_text() -> Result<String, CliError> {
+    let bytes = read_stdin(TEXT_BYTES_MAX, "a fact")?;
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    String::from_utf8(bytes).map_err(|error| CliError::io("cannot read stdin")(invalid(error)))
 }
 
 #[derive(Args)]
@@ -616,7 +608,7 @@ pub struct ForgetArgs {
     yes: bool,
 }
 
-async fn forget(target: &Target, args: ForgetArgs, json: bool) -> Result<(), CliError> {
+async fn forget(target: &Target, args: ForgetArgs) -> Result<(), CliError> {
     let (dry_run, yes) = (args.dry_run, args.yes);
     let what = args.what()?;
     if dry_run || !yes {
@@ -626,17 +618,11 @@ async fn forget(target: &Target, args: ForgetArgs, json: bool) -> Result<(), Cli
         };
         let counted = target.call(&request).await?;
         if dry_run {
-            return output::show(json, &counted, counts_of);
+            return output::show(target.json, &counted, counts_of);
         }
-        if !io::stdin().is_terminal() {
-            let problem = "no terminal to confirm on; check with --dry-run, then use --yes";
-            return Err(CliError::usage(problem));
-        }
-        output::note("This would go for good:");
-        counts_of(&counted).lines().for_each(output::note);
-        let asked = tokio::task::spawn_blocking(|| output::confirm("Forget it?")).await;
-        if !asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))? {
-            output::note("nothing was forgotten");
+        let notes = format!("This would go for good:\n{}", counts_of(&counted));
+        let instead = "check with --dry-run, then use --yes";
+        if !output::confirm(&notes, "Forget it?", instead).await? {
             return Ok(());
         }
     }
@@ -645,10 +631,10 @@ async fn forget(target: &Target, args: ForgetArgs, json: bool) -> Result<(), Cli
         dry_run: false,
     };
     let gone = target.call(&request).await?;
-    if !gone.erased && !json {
+    if !gone.erased && !target.json {
         output::note("note: gone from all results; the pages on disk are erased later");
     }
-    output::show(json, &gone, counts_of)
+    output::show(target.json, &gone, counts_of)
 }
 
 impl ForgetArgs {

@@ -1,6 +1,6 @@
 //! Output of commands: tables, JSON, and the formatting of numbers, sizes and untrusted text.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -31,8 +31,30 @@ pub fn print(text: &str) -> Result<(), CliError> {
     stdout.flush().map_err(CliError::of_output)
 }
 
+/// Asks for confirmation on the terminal.
+///
+/// # Errors
+/// If there is no terminal. The error names what to do instead.
+pub(crate) async fn confirm(
+    notes: &str,
+    question: &'static str,
+    instead: &str,
+) -> Result<bool, CliError> {
+    if !io::stdin().is_terminal() {
+        return Err(CliError::usage(format!(
+            "no terminal to confirm on; {instead}"
+        )));
+    }
+    notes.lines().for_each(note);
+    let confirmed = blocking(|| ask(question)).await?;
+    if !confirmed {
+        note("nothing was changed");
+    }
+    Ok(confirmed)
+}
+
 /// Asks on the terminal. Blocks until a line is entered.
-pub fn confirm(question: &str) -> Result<bool, CliError> {
+fn ask(question: &str) -> Result<bool, CliError> {
     let failed = CliError::io("cannot ask on the terminal");
     let mut stderr = io::stderr().lock();
     write!(stderr, "{question} [y/N] ")
@@ -41,6 +63,13 @@ pub fn confirm(question: &str) -> Result<bool, CliError> {
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Runs a function that blocks, so that Ctrl-C works in the meantime.
+pub async fn blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    let done = tokio::task::spawn_blocking(run).await;
+    // It is never cancelled, so the error is a panic.
+    done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
 /// Waits until stdout has no reader, which a command would otherwise notice only at its next line.

@@ -9,7 +9,7 @@ use memoird_proto::v1::{
 use tonic::Code;
 
 use super::connect::Target;
-use super::{output, transcript};
+use super::transcript;
 use crate::exit::CliError;
 
 #[derive(Args)]
@@ -24,7 +24,7 @@ pub struct RedactArgs {
     text: String,
 }
 
-pub(super) async fn run(target: &Target, args: RedactArgs, json: bool) -> Result<(), CliError> {
+pub(super) async fn run(target: &Target, args: RedactArgs) -> Result<(), CliError> {
     let request = GetHistoryRequest {
         session_id: args.id.clone(),
         scope: HistoryScope::Journal.into(),
@@ -50,8 +50,7 @@ pub(super) async fn run(target: &Target, args: RedactArgs, json: bool) -> Result
         turn: Some(turn.unwrap_or_else(|| said(&args.text))),
         ..UpdateTurnRequest::default()
     };
-    let reply = target.call(&request).await?;
-    output::show(json, &reply, shown)
+    target.show(&request, shown).await
 }
 
 fn shown(reply: &UpdateTurnResponse) -> String {

@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::Sender;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status};
@@ -59,11 +58,7 @@ impl ReplayArgs {
     pub fn conversations(&self, ahead: usize) -> Result<(Progress, Conversations), CliError> {
         let (lines, format) = (Lines::open(&self.file, LINE_BYTES_MAX)?, self.format);
         let progress = lines.progress();
-        let (to, conversations) = mpsc::channel(ahead);
-        // Not awaited: it may be blocked on a line of stdin.
-        let reading = move || read(lines, format, &to);
-        drop(tokio::task::spawn_blocking(reading));
-        Ok((progress, conversations))
+        Ok((progress, read(lines, format, ahead)))
     }
 }
 
@@ -75,7 +70,7 @@ pub async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), CliError> 
     let concurrency = usize::from(args.concurrency);
     let (progress, conversations) = args.conversations(concurrency)?;
     let player = Arc::new(ReplayContext {
-        target: client.connect.target()?,
+        target: client.target()?,
         format: args.format,
         session_prefix: args.session_prefix,
         retry_for: args.retry_for,
@@ -402,10 +397,9 @@ fn system_message(format: MessageFormat, parsed: &ConversationLine<'_>) -> Optio
     is_given.then(|| format!(r#"[{{"role":"system","content":{system}}}]"#))
 }
 
-/// Sends one conversation after the other, until the first invalid line. Blocks.
-fn read(lines: Lines, format: MessageFormat, to: &Sender<Result<Conversation, CliError>>) {
+fn read(lines: Lines, format: MessageFormat, ahead: usize) -> Conversations {
     let mut ids = HashSet::new();
-    lines.each(to, |lines, line| {
+    lines.parse(ahead, move |lines, line| {
         let parsed: ConversationLine<'_> = serde_json::from_slice(line.text)
             .map_err(|error| lines.no_json(line.number, &error))?;
         let system = system_message(format, &parsed);
@@ -426,12 +420,11 @@ fn read(lines: Lines, format: MessageFormat, to: &Sender<Result<Conversation, Cl
                 .chain(messages.map(|message| format!("[{message}]")))
                 .collect(),
         })
-    });
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc;
     use tonic_types::ErrorDetails;
 
     use super::{clock, *};
@@ -485,10 +478,15 @@ mod tests {
         text: &'static str,
     ) -> Vec<Result<Conversation, CliError>> {
         let lines = Lines::of("f", text.as_bytes(), LINE_BYTES_MAX);
-        let (to, mut from) = mpsc::channel(16);
-        read(lines, format, &to);
-        drop(to);
-        std::iter::from_fn(|| from.try_recv().ok()).collect()
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let mut from = read(lines, format, 16);
+            let mut all = Vec::new();
+            while let Some(conversation) = from.recv().await {
+                all.push(conversation);
+            }
+            all
+        })
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub struct SearchArgs {
 }
 
 pub(crate) async fn run(client: &ClientArgs, args: SearchArgs) -> Result<(), CliError> {
-    let target = client.connect.target()?;
+    let target = client.target()?;
     let request = SearchTranscriptsRequest {
         query: args.query,
         session_id: args.session.unwrap_or_default(),
@@ -66,7 +66,7 @@ pub(crate) async fn run(client: &ClientArgs, args: SearchArgs) -> Result<(), Cli
     };
     let mut pages = Pages::of(&target, &request);
     let hits = pages.first(args.limit).await?;
-    if client.json {
+    if target.json {
         let found = json!({ "hits": json::values(&hits), "incomplete": pages.is_incomplete });
         return output::print_json(&found);
     }

@@ -15,7 +15,7 @@ use tonic::Code;
 use super::compaction::CompactArgs;
 use super::connect::{ClientArgs, Target};
 use super::erase::{EraseArgs, EraseSubjectArgs};
-use super::list::{self, Age, Column, Count, Size, Text, Until};
+use super::list::{Age, Column, Count, Size, Text, Until};
 use super::pages::PAGE_MAX;
 use super::{choice, clock, compaction, erase, json, output, redact, transcript};
 use crate::exit::CliError;
@@ -58,16 +58,11 @@ pub struct ListArgs {
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     /// Only sessions with this id prefix
-    #[arg(
-        long,
-        value_name = "PREFIX",
-        default_value = "",
-        hide_default_value = true
-    )]
-    id_prefix: String,
+    #[arg(long, value_name = "PREFIX")]
+    id_prefix: Option<String>,
     /// Only sessions of this subject
-    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
-    subject: String,
+    #[arg(long, value_name = "ID")]
+    subject: Option<String>,
     /// Only sessions with this label; can be repeated to require all of them
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
@@ -145,38 +140,38 @@ pub struct ShowArgs {
 }
 
 pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result<(), CliError> {
-    let target = client.connect.target()?;
+    let target = client.target()?;
     match command {
-        SessionsCommand::List(args) => list(&target, &args, client.json).await,
-        SessionsCommand::Show(args) => show(&target, &args, client.json).await,
-        SessionsCommand::Compact(args) => compaction::compact(&target, args, client.json).await,
-        SessionsCommand::UndoCompaction { id } => compaction::undo(&target, id, client.json).await,
-        SessionsCommand::Rewind(args) => rewind(&target, args, client.json).await,
-        SessionsCommand::Label(args) => give_labels(&target, args, client.json).await,
-        SessionsCommand::Copy(args) => copy(&target, args, client.json).await,
-        SessionsCommand::Redact(args) => redact::run(&target, args, client.json).await,
-        SessionsCommand::Erase(args) => erase::session(&target, args, client.json).await,
-        SessionsCommand::EraseSubject(args) => erase::subject(&target, args, client.json).await,
-        SessionsCommand::End { id } => end(&target, id, client.json).await,
+        SessionsCommand::List(args) => list(&target, args).await,
+        SessionsCommand::Show(args) => show(&target, &args).await,
+        SessionsCommand::Compact(args) => compaction::compact(&target, args).await,
+        SessionsCommand::UndoCompaction { id } => compaction::undo(&target, id).await,
+        SessionsCommand::Rewind(args) => rewind(&target, args).await,
+        SessionsCommand::Label(args) => give_labels(&target, args).await,
+        SessionsCommand::Copy(args) => copy(&target, args).await,
+        SessionsCommand::Redact(args) => redact::run(&target, args).await,
+        SessionsCommand::Erase(args) => erase::session(&target, args).await,
+        SessionsCommand::EraseSubject(args) => erase::subject(&target, args).await,
+        SessionsCommand::End { id } => end(&target, id).await,
     }
 }
 
-async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliError> {
+async fn list(target: &Target, args: ListArgs) -> Result<(), CliError> {
     let order = match args.order {
         ListOrder::Newest => SessionOrder::Newest,
         ListOrder::Oldest => SessionOrder::Oldest,
         ListOrder::Id => SessionOrder::Id,
     };
     let request = ListSessionsRequest {
-        id_prefix: args.id_prefix.clone(),
-        subject: args.subject.clone(),
-        labels: args.labels.iter().cloned().collect(),
+        id_prefix: args.id_prefix.unwrap_or_default(),
+        subject: args.subject.unwrap_or_default(),
+        labels: args.labels.into_iter().collect(),
         updated_after: args.used_after,
         updated_before: args.used_before,
         order: order.into(),
         ..ListSessionsRequest::default()
     };
-    list::list(target, &request, args.limit, SESSIONS, json).await
+    target.list(&request, args.limit, SESSIONS).await
 }
 
 const SESSIONS: &[Column] = &[
@@ -189,7 +184,7 @@ const SESSIONS: &[Column] = &[
     ("EXPIRES IN", "expires_at", Until),
 ];
 
-async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliError> {
+async fn show(target: &Target, args: &ShowArgs) -> Result<(), CliError> {
     let journal = args.journal || args.generation.is_some();
     let request = GetSessionRequest {
         session_id: args.id.clone(),
@@ -204,7 +199,7 @@ async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliErr
     let named = args.generation.as_ref();
     let is_named = |info: &SessionInfo| named.is_none_or(|named| *named == info.generation);
     let detail = live.filter(|detail| detail.session.as_ref().is_some_and(is_named));
-    if json {
+    if target.json {
         return output::print_json(&shown_json(detail.as_ref(), &turns));
     }
     match &detail {
@@ -266,14 +261,13 @@ async fn history(
     Ok(turns)
 }
 
-async fn rewind(target: &Target, args: RewindArgs, json: bool) -> Result<(), CliError> {
+async fn rewind(target: &Target, args: RewindArgs) -> Result<(), CliError> {
     let request = RewindSessionRequest {
         session_id: args.id,
         after_seq: args.after,
         ..RewindSessionRequest::default()
     };
-    let reply = target.call(&request).await?;
-    output::show(json, &reply, rewound)
+    target.show(&request, rewound).await
 }
 
 fn rewound(reply: &RewindSessionResponse) -> String {
@@ -286,7 +280,7 @@ fn rewound(reply: &RewindSessionResponse) -> String {
     }
 }
 
-async fn give_labels(target: &Target, args: LabelArgs, json: bool) -> Result<(), CliError> {
+async fn give_labels(target: &Target, args: LabelArgs) -> Result<(), CliError> {
     let request = PatchStateRequest {
         session_id: args.id.clone(),
         labels: args.labels.into_iter().collect(),
@@ -297,16 +291,17 @@ async fn give_labels(target: &Target, args: LabelArgs, json: bool) -> Result<(),
         session_id: args.id,
         ..GetSessionRequest::default()
     };
-    let reply = target.call(&request).await?;
-    output::show(json, &reply, |reply| {
-        let info = reply.session.clone().unwrap_or_default();
-        let id = output::printable(&info.session_id);
-        if info.labels.is_empty() {
-            format!("{id} has no labels")
-        } else {
-            format!("{id}: {}", labels(&info))
-        }
-    })
+    target
+        .show(&request, |reply| {
+            let info = reply.session.clone().unwrap_or_default();
+            let id = output::printable(&info.session_id);
+            if info.labels.is_empty() {
+                format!("{id} has no labels")
+            } else {
+                format!("{id}: {}", labels(&info))
+            }
+        })
+        .await
 }
 
 fn labels(info: &SessionInfo) -> String {
@@ -317,7 +312,7 @@ fn labels(info: &SessionInfo) -> String {
     labels.collect::<Vec<_>>().join(" ")
 }
 
-async fn copy(target: &Target, args: CopyArgs, json: bool) -> Result<(), CliError> {
+async fn copy(target: &Target, args: CopyArgs) -> Result<(), CliError> {
     let request = CopySessionRequest {
         session_id: args.id,
         target_session_id: args.target,
@@ -325,21 +320,23 @@ async fn copy(target: &Target, args: CopyArgs, json: bool) -> Result<(), CliErro
         through_seq: args.through.unwrap_or_default(),
         ..CopySessionRequest::default()
     };
-    let reply = target.call(&request).await?;
-    output::show(json, &reply, |reply| {
-        let turns = output::counted(reply.turns, "turn", "turns");
-        format!("copied: {turns}")
-    })
+    target
+        .show(&request, |reply| {
+            let turns = output::counted(reply.turns, "turn", "turns");
+            format!("copied: {turns}")
+        })
+        .await
 }
 
-async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
+async fn end(target: &Target, session_id: String) -> Result<(), CliError> {
     let request = EndSessionRequest { session_id };
-    let reply = target.call(&request).await?;
-    output::show(json, &reply, |reply| {
-        let info = reply.session.clone().unwrap_or_default();
-        let id = output::printable(&info.session_id);
-        format!("ended {id}, generation {}", info.generation)
-    })
+    target
+        .show(&request, |reply| {
+            let info = reply.session.clone().unwrap_or_default();
+            let id = output::printable(&info.session_id);
+            format!("ended {id}, generation {}", info.generation)
+        })
+        .await
 }
 
 fn described(detail: &GetSessionResponse) -> String {

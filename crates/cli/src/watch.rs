@@ -53,11 +53,11 @@ struct EventPrinter<'a> {
 
 /// Prints events until interrupted, stdout has no reader, or the daemon fails permanently.
 pub(crate) async fn run(client: &ClientArgs, args: WatchArgs) -> Result<(), CliError> {
-    let target = client.connect.target()?;
+    let target = client.target()?;
     let mut watch = EventPrinter {
         target: &target,
         all: args.all,
-        json: client.json,
+        json: target.json,
         after: args.after.unwrap_or(0),
         missed: 0,
         cursor: args.after_cursor.unwrap_or_default(),

@@ -56,13 +56,13 @@ pub enum PolicyName {
 
 pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), CliError> {
     let request = args.request()?;
-    let target = client.connect.target()?;
+    let target = client.target()?;
     let window = target.call(&request).await?;
     let has_colours = std::io::stdout().is_terminal();
     let drawn = |window: &GetContextResponse| draw::window(window, has_colours);
-    output::show(client.json, &window, drawn)?;
+    output::show(target.json, &window, drawn)?;
     match args.format {
-        Some(_) if !client.json => print_messages(&window),
+        Some(_) if !target.json => print_messages(&window),
         _ => Ok(()),
     }
 }

@@ -8,7 +8,6 @@ use clap::Args;
 use memoird_proto::v1::put_document_request::Value as Put;
 use memoird_proto::v1::{Document, PutDocumentRequest, document};
 use serde_json::json;
-use tokio::sync::mpsc;
 
 use crate::connect::Target;
 use crate::exit::CliError;
@@ -30,12 +29,10 @@ pub struct ImportArgs {
 type ReadDocument = (Document, usize, u64);
 
 /// Imports the documents. Their versions restart at 1, and expired documents are skipped.
-pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Result<(), CliError> {
+pub(super) async fn run(target: &Target, args: &ImportArgs) -> Result<(), CliError> {
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let (name, progress) = (lines.name().to_owned(), lines.progress());
-    let (to, mut documents) = mpsc::channel(WAITING_MAX);
-    // Not awaited: it may be blocked on a line of stdin.
-    drop(tokio::task::spawn_blocking(move || lines.each(&to, read)));
+    let mut documents = lines.parse(WAITING_MAX, read);
     let (mut imported, mut skipped) = (0_u64, 0_u64);
     while let Some(read) = documents.recv().await.transpose()? {
         let (document, line, bytes): ReadDocument = read;
@@ -52,7 +49,7 @@ pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Resul
         progress.show(|| format!("{imported} imported"));
     }
     drop(progress);
-    if json {
+    if target.json {
         return output::print_json(&json!({ "imported": imported, "skipped": skipped }));
     }
     let (imported, skipped) = (output::count(imported), output::count(skipped));

@@ -23,7 +23,7 @@ pub struct ConflictsArgs {
     limit: u32,
 }
 
-pub(super) async fn run(target: &Target, args: ConflictsArgs, json: bool) -> Result<(), CliError> {
+pub(super) async fn run(target: &Target, args: ConflictsArgs) -> Result<(), CliError> {
     let subjects = match args.subject {
         Some(subject) => vec![subject],
         None => {
@@ -46,7 +46,7 @@ pub(super) async fn run(target: &Target, args: ConflictsArgs, json: bool) -> Res
         }
         found.extend(reply.conflicts);
     }
-    if json {
+    if target.json {
         return output::print_json(&json!({ "conflicts": written::all(&found) }));
     }
     output::print_unless_empty(&readable(&found))

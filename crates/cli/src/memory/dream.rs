@@ -20,7 +20,7 @@ pub struct DreamArgs {
     dry_run: bool,
 }
 
-pub(super) async fn run(target: &Target, args: DreamArgs, json: bool) -> Result<(), CliError> {
+pub(super) async fn run(target: &Target, args: DreamArgs) -> Result<(), CliError> {
     let request = RunDreamRequest {
         tenant: args.tenant.unwrap_or_default(),
         dry_run: args.dry_run,
@@ -28,7 +28,7 @@ pub(super) async fn run(target: &Target, args: DreamArgs, json: bool) -> Result<
     let reply = target.call(&request).await?;
     let json_text = reply.report_json;
     let report: Value = serde_json::from_str(&json_text).unwrap_or(Value::String(json_text));
-    if json {
+    if target.json {
         output::print_json(&report)
     } else {
         output::print(&readable(&report))

@@ -8,7 +8,6 @@ use memoird_core::words::normalised;
 use memoird_proto::v1::{GetMemoryStatsRequest, Memory, RecallMode, RecallRequest};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use crate::choice::{MODES, one_of};
 use crate::connect::Target;
@@ -83,7 +82,7 @@ struct ModeResults {
     note: String,
 }
 
-pub(super) async fn run(target: &Target, args: EvalArgs, json: bool) -> Result<(), CliError> {
+pub(super) async fn run(target: &Target, args: EvalArgs) -> Result<(), CliError> {
     let questions = read(&args.file).await?;
     let request = GetMemoryStatsRequest {};
     let stats = target.call(&request).await?;
@@ -111,7 +110,7 @@ pub(super) async fn run(target: &Target, args: EvalArgs, json: bool) -> Result<(
             "note: {name}: {degraded} of {of} degraded: {note}"
         ));
     }
-    if json {
+    if target.json {
         let modes: Vec<Value> = results
             .iter()
             .map(|(mode_run, found)| found.json(*mode_run))
@@ -162,16 +161,12 @@ impl EvalMode {
 async fn read(file: &Path) -> Result<Vec<Question>, CliError> {
     let lines = Lines::open(file, LINE_BYTES_MAX)?;
     let name = lines.name().to_owned();
-    let (to, mut read) = mpsc::channel(WAITING_MAX);
-    // Not awaited: it may be blocked on a line of stdin.
-    drop(tokio::task::spawn_blocking(move || {
-        lines.each(&to, |lines, line| {
-            let question = serde_json::from_slice::<Question>(line.text)
-                .map_err(|error| lines.no_json(line.number, &error))?;
-            let problem = |problem| lines.bad(line.number, problem);
-            question.checked().map_err(problem)
-        });
-    }));
+    let mut read = lines.parse(WAITING_MAX, |lines, line| {
+        let question = serde_json::from_slice::<Question>(line.text)
+            .map_err(|error| lines.no_json(line.number, &error))?;
+        let problem = |problem| lines.bad(line.number, problem);
+        question.checked().map_err(problem)
+    });
     let mut questions = Vec::new();
     while let Some(question) = read.recv().await.transpose()? {
         if questions.len() == QUESTIONS_MAX {

@@ -8,11 +8,11 @@ use clap::Args;
 use memoird_proto::v1::{ImportMemoriesRequest, Memory};
 use prost::Message;
 use serde_json::json;
-use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::mpsc::Receiver;
 
 use crate::connect::Target;
 use crate::exit::CliError;
-use crate::lines::Lines;
+use crate::lines::{Line, Lines};
 use crate::progress::Progress;
 use crate::{json, output};
 
@@ -50,15 +50,13 @@ struct Batch {
     bytes: usize,
 }
 
-pub(super) async fn run(target: &Target, args: &ImportArgs, json: bool) -> Result<(), CliError> {
+pub(super) async fn run(target: &Target, args: &ImportArgs) -> Result<(), CliError> {
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let (name, progress) = (lines.name().to_owned(), lines.progress());
-    let (to, memories) = mpsc::channel(WAITING_MAX);
-    // Not awaited: it may be blocked on a line of stdin.
-    drop(tokio::task::spawn_blocking(move || read(lines, &to)));
+    let memories = lines.parse(WAITING_MAX, read);
     let (imported, skipped) = store(target, memories, &name, &progress).await?;
     drop(progress);
-    if json {
+    if target.json {
         return output::print_json(&json!({ "imported": imported, "skipped": skipped }));
     }
     let (imported, skipped) = (output::count(imported), output::count(skipped));
@@ -101,16 +99,13 @@ async fn store(
     Ok((imported, skipped))
 }
 
-/// Sends one memory after the other, until the first invalid line. Blocks.
-fn read(lines: Lines, to: &Sender<Result<ReadMemory, CliError>>) {
-    lines.each(to, |lines, line| {
-        let memory = json::read(line.text, &REQUIRED);
-        Ok(ReadMemory {
-            memory: memory.map_err(|error| lines.no_json(line.number, &error))?,
-            line: line.number,
-            text_bytes: line.text.len() as u64,
-        })
-    });
+fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadMemory, CliError> {
+    let memory = json::read(line.text, &REQUIRED);
+    Ok(ReadMemory {
+        memory: memory.map_err(|error| lines.no_json(line.number, &error))?,
+        line: line.number,
+        text_bytes: line.text.len() as u64,
+    })
 }
 
 impl Batch {
@@ -142,8 +137,7 @@ mod tests {
     /// All batches, up to the one with an invalid line.
     async fn batches(text: String) -> Vec<Result<Batch, CliError>> {
         let lines = Lines::of("f", io(text), LINE_BYTES_MAX);
-        let (to, mut memories) = mpsc::channel(WAITING_MAX);
-        drop(tokio::task::spawn_blocking(move || read(lines, &to)));
+        let mut memories = lines.parse(WAITING_MAX, read);
         let mut batches = Vec::new();
         while let Some(batch) = Batch::next(&mut memories).await.transpose() {
             let is_last = batch.is_err();

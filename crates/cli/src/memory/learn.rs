@@ -26,15 +26,16 @@ pub struct LearnArgs {
     dry_run: bool,
 }
 
-pub(super) async fn run(target: &Target, args: LearnArgs, json: bool) -> Result<(), CliError> {
+pub(super) async fn run(target: &Target, args: LearnArgs) -> Result<(), CliError> {
     let request = LearnSessionRequest {
         session_id: args.session,
         generation: args.generation.unwrap_or_default(),
         subject: args.subject.unwrap_or_default(),
         dry_run: args.dry_run,
     };
-    let reply = target.call(&request).await?;
-    output::show(json, &reply, |reply| readable(reply, args.dry_run))
+    target
+        .show(&request, |reply| readable(reply, args.dry_run))
+        .await
 }
 
 /// Formats a reply: a line for each fact, followed by its notes.

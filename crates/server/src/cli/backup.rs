@@ -10,7 +10,7 @@ use clap::Args;
 use memoird_cli::connect::ClientArgs;
 use memoird_cli::progress::Progress;
 use memoird_cli::{clock, json, output, transcript};
-use memoird_proto::v1::{BackupFile, BackupManifest, BackupRequest};
+use memoird_proto::v1::{BackupFile, BackupRequest};
 use memoird_store::{DirLock, private};
 use serde_json::json;
 
@@ -43,16 +43,14 @@ pub(crate) struct RestoreArgs {
 ///
 /// The manifest is held in memory: 64 MiB for 1 TiB of files.
 pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), CliError> {
-    let target = client.connect.target()?;
+    let target = client.target()?;
     // Hashing an existing backup takes minutes. Keep Ctrl-C working in the meantime.
-    let opened = tokio::task::spawn_blocking(move || {
+    let open = move || {
         let archive = Archive::open(&args.dest)?;
         let have = archive.have()?;
         Ok::<_, CliError>((archive, have))
-    })
-    .await;
-    let (archive, have) =
-        opened.map_err(|error| CliError::failed(Exit::Internal, error.to_string()))??;
+    };
+    let (archive, have) = output::blocking(open).await?;
     let request = BackupRequest { have };
     let mut steps = target.done(target.admin().backup(request).await)?;
     let progress = Progress::new(None);
@@ -76,7 +74,7 @@ pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), 
             "files": manifest.files.len(),
             "bytes": bytes,
             "bytes_copied": incoming.bytes,
-            "checkpoint_heads": checkpoint_heads_json(&manifest),
+            "checkpoint_heads": json::all(&manifest.checkpoint_heads),
         }));
     }
     let files = output::count(manifest.files.len() as u64);
@@ -211,8 +209,4 @@ impl From<std::io::Error> for RestoreError {
     fn from(error: std::io::Error) -> Self {
         Self::Io(error)
     }
-}
-
-fn checkpoint_heads_json(manifest: &BackupManifest) -> serde_json::Value {
-    json::all(&manifest.checkpoint_heads)
 }

@@ -12,6 +12,7 @@ use memoird_store::conversion::{ConversionOutcome, ConversionTarget, check_conve
 use memoird_store::{DataKey, DirLock};
 use serde_json::json;
 
+use super::verify::check_restored;
 use crate::config;
 use crate::data_files::DataFiles;
 use crate::exit::{CliError, Exit, of_store};
@@ -58,13 +59,7 @@ pub(super) fn run(
     };
     let dir = fs::canonicalize(&args.dir).map_err(CliError::no_input(&args.dir))?;
     let files = files_of(&dir, configured);
-    if files.is_restoring() {
-        let problem = format!(
-            "{} contains an unfinished restore; run `memoird restore` again",
-            dir.display()
-        );
-        return Err(CliError::failed(Exit::Data, problem));
-    }
+    check_restored(&files)?;
     let failed = |error| CliError::io(format!("cannot read {}", dir.display()))(error);
     let journal = files.journal();
     let paths: Vec<PathBuf> = journal

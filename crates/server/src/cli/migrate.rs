@@ -19,6 +19,7 @@ use memoird_store::transfer::{
 };
 use serde_json::json;
 
+use super::verify::check_whole;
 use crate::config;
 use crate::config::JournalLocation;
 use crate::data_files::DataFiles;
@@ -293,18 +294,6 @@ fn open_target(
 #[cfg(feature = "postgres")]
 fn at(place: &str) -> impl Fn(memoird_store::StoreError) -> CliError {
     move |error| of_store(error).at(place)
-}
-
-/// Rejects another key, and a directory with an interrupted restore or encryption.
-fn check_whole(files: &DataFiles) -> Result<(), CliError> {
-    if files.is_restoring() {
-        let problem = format!(
-            "{} contains an unfinished restore; run `memoird restore` again",
-            files.data_dir.display()
-        );
-        return Err(CliError::failed(Exit::Data, problem));
-    }
-    files.check_key().map_err(of_store)
 }
 
 /// Prints the row counts of both sides. A difference is a failure.

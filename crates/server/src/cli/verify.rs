@@ -32,21 +32,29 @@ pub(super) fn directory(dir: &Path, key: &DataKeyArgs, json: bool) -> Result<(),
 
 /// Lets the daemon check its data.
 pub(super) async fn daemon(client: &ClientArgs) -> Result<(), CliError> {
-    let target = client.connect.target()?;
+    let target = client.target()?;
     let reply = target.call(&VerifyRequest {}).await?;
     report(&reply, client.json)
 }
 
+/// Rejects a directory with another key, or with an interrupted restore or encryption.
+pub(super) fn check_whole(files: &DataFiles) -> Result<(), CliError> {
+    check_restored(files)?;
+    files.check_key().map_err(of_store)
+}
+
+pub(super) fn check_restored(files: &DataFiles) -> Result<(), CliError> {
+    if !files.is_restoring() {
+        return Ok(());
+    }
+    let dir = files.data_dir.display();
+    let problem = format!("{dir} contains an unfinished restore; run `memoird restore` again");
+    Err(CliError::failed(Exit::Data, problem))
+}
+
 pub(super) fn check(dir: &Path, key: Option<DataKey>) -> Result<VerifyResponse, CliError> {
     let files = DataFiles::of_dir(dir, key);
-    if files.is_restoring() {
-        let problem = format!(
-            "{} contains an unfinished restore; run `memoird restore` again",
-            dir.display()
-        );
-        return Err(CliError::failed(Exit::Data, problem));
-    }
-    files.check_key().map_err(of_store)?;
+    check_whole(&files)?;
     let checks = files
         .verify()
         .map_err(|error| CliError::failed(Exit::Io, error.to_string()))?;
