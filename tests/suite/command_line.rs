@@ -311,3 +311,38 @@ async fn key_is_not_sent_over_plaintext_when_tls_options_are_given() {
         fails(&refused, 2, "https://");
     }
 }
+
+#[tokio::test]
+async fn call_command_makes_any_unary_call() {
+    let daemon = Daemon::start().await;
+    say(&mut daemon.sessions(), "chat", "hi").await;
+    let get = [
+        "call",
+        "SessionService.GetSession",
+        r#"{"session_id": "chat"}"#,
+    ];
+    let reply = ask_as(&daemon, &get, "").await.json();
+    assert_eq!(reply["session"]["last_seq"], 1, "{reply}");
+    let list = ask_as(&daemon, &["call", "SessionService.ListSessions"], "").await;
+    assert_eq!(list.json()["sessions"][0]["session_id"], "chat");
+    let missing = [
+        "call",
+        "SessionService.GetSession",
+        r#"{"session_id": "x"}"#,
+    ];
+    fails(&ask_as(&daemon, &missing, "").await, 1, "SESSION_NOT_FOUND");
+    for (args, problem) in [
+        (&["call", "SessionService.WatchEvents"][..], "no unary call"),
+        (&["call", "GetSession"], "no unary call"),
+        (
+            &["call", "SessionService.GetSession", r#"{"id": "x"}"#],
+            "invalid request",
+        ),
+        (
+            &["call", "SessionService.GetSession", "chat"],
+            "invalid request",
+        ),
+    ] {
+        fails(&ask_as(&daemon, args, "").await, 2, problem);
+    }
+}

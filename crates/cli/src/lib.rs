@@ -3,6 +3,7 @@
 //! The binary adds them to its own commands. It also uses the output and the exit codes of this
 //! crate.
 
+mod call;
 mod choice;
 pub mod clock;
 mod cluster;
@@ -33,6 +34,7 @@ pub mod window;
 
 use clap::Subcommand;
 
+use call::CallArgs;
 use connect::ClientArgs;
 use daemon::StatsArgs;
 use document::DocCommand;
@@ -72,6 +74,8 @@ pub enum ClientCommand {
     Cluster,
     /// Reload the daemon's configuration file (role admin)
     Reload,
+    /// Make any call of the API, with its request and its reply as JSON
+    Call(CallArgs),
     /// Export live sessions with their turns and state as JSON lines, for `memoird import`
     Export(ExportArgs),
     /// Import sessions from `memoird export`, ChatGPT or Claude; existing turns are not changed
@@ -97,6 +101,7 @@ impl ClientCommand {
             Self::Stats(args) => daemon::stats(client, args).await,
             Self::Cluster => cluster::run(client).await,
             Self::Reload => daemon::reload(client).await,
+            Self::Call(args) => call::run(client, &args).await,
             Self::Export(args) => export::run(client, args).await,
             Self::Import(args) => import::run(client, args).await,
             Self::Health => daemon::health(client).await,
