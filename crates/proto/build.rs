@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .out_dir(plain_out)
         .compile_fds_with_config(plain.clone(), named())?;
 
-    std::fs::write(out.join("rpcs.rs"), rpcs(&plain))?;
+    std::fs::write(out.join("unary_calls.rs"), unary_calls(&plain))?;
 
     let spliced_out = out.join("spliced");
     std::fs::create_dir_all(&spliced_out)?;
@@ -85,8 +85,8 @@ fn named() -> Config {
     config
 }
 
-/// Implements `Rpc` for the request of every unary call.
-fn rpcs(set: &FileDescriptorSet) -> String {
+/// Implements `UnaryCall` for the request of every unary call.
+fn unary_calls(set: &FileDescriptorSet) -> String {
     let messages = || set.file.iter().flat_map(|file| &file.message_type);
     let mut code = String::new();
     for service in set.file.iter().flat_map(|file| &file.service) {
@@ -113,7 +113,7 @@ fn rpcs(set: &FileDescriptorSet) -> String {
             let places = places.iter().filter(|(name, _)| names.contains(name));
             let places: Vec<&str> = places.map(|(_, place)| *place).collect();
             code += &format!(
-                "impl Rpc for v1::{request} {{
+                "impl UnaryCall for v1::{request} {{
                     type Reply = v1::{reply};
                     const PATH: &'static str = \"/{PACKAGE}.{}/{}\";
                     fn place(&self) -> &str {{ first_set(&[{}]) }}

@@ -1,11 +1,10 @@
 //! `memoird call`: makes any unary call of the API, with its request and its reply as JSON.
 
 use clap::Args;
-use memoird_proto::prost_reflect::{DynamicMessage, ServiceDescriptor};
+use memoird_proto::prost_reflect::ServiceDescriptor;
 use memoird_proto::{DESCRIPTOR_POOL, PACKAGE};
-use prost::Message;
 
-use super::connect::{ClientArgs, decoded};
+use super::connect::ClientArgs;
 use super::{json, output};
 use crate::exit::CliError;
 
@@ -29,11 +28,6 @@ pub(crate) async fn run(client: &ClientArgs, args: &CallArgs) -> Result<(), CliE
     let invalid = |error| CliError::usage(format!("invalid request: {error}"));
     let request = json::parse(method.input(), args.request.as_bytes(), &[]).map_err(invalid)?;
     let path = format!("/{}/{name}", method.parent_service().full_name());
-    let reply = target
-        .call_encoded(&path, "", request.encode_to_vec())
-        .await;
-    let reply = reply.and_then(|reply| decoded(DynamicMessage::decode(method.output(), reply)));
-    output::print_json(&json::value(
-        &reply.map_err(|status| target.explain(status))?,
-    ))
+    let reply = target.call_dynamic(&path, "", &request, method.output());
+    output::print_json(&json::value(&reply.await?))
 }

@@ -3,7 +3,7 @@
 use memoird_proto::v1::{ClusterMember, GetClusterRequest, GetClusterResponse};
 
 use super::connect::ClientArgs;
-use super::list::{self, Ago, Column, Count, Text, With};
+use super::list::{self, Ago, Count, ListColumn, Text, with};
 use super::output;
 use crate::exit::CliError;
 
@@ -29,19 +29,15 @@ fn text(cluster: &GetClusterResponse) -> String {
     paragraphs.join("\n\n")
 }
 
-const MEMBERS: &[Column] = &[
+const MEMBERS: &[ListColumn] = &[
     ("MEMBER", "name", Text),
     ("VERSION", "version", Text),
-    ("ROLE", "", With(|member| role(&list::typed(member)))),
+    ("ROLE", "", with!(role)),
     ("SEEN", "last_seen", Ago),
     ("COMMITS", "commits", Count),
     ("IN DOUBT", "commits_in_doubt", Count),
     ("LAST COMMIT", "last_commit", Ago),
-    (
-        "SETTINGS",
-        "",
-        With(|member| settings(&list::typed(member))),
-    ),
+    ("SETTINGS", "", with!(settings)),
 ];
 
 fn role(member: &ClusterMember) -> String {

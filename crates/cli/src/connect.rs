@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use memoird_proto::Rpc;
+use memoird_proto::UnaryCall;
+use memoird_proto::prost_reflect::{DynamicMessage, MessageDescriptor};
 use memoird_proto::v1::admin_service_client::AdminServiceClient;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
 use prost::bytes::{Buf, BufMut, Bytes};
@@ -242,18 +243,33 @@ impl Target {
     ///
     /// # Errors
     /// If the call fails.
-    pub async fn call<R: Rpc>(&self, request: &R) -> Result<R::Reply, CliError> {
+    pub async fn call<R: UnaryCall>(&self, request: &R) -> Result<R::Reply, CliError> {
         let reply = self.try_call(request).await;
         reply.map_err(|status| self.explain(status))
     }
 
     /// Makes a unary call, for callers that handle some of its errors.
-    pub(crate) async fn try_call<R: Rpc>(&self, request: &R) -> Result<R::Reply, Status> {
+    pub(crate) async fn try_call<R: UnaryCall>(&self, request: &R) -> Result<R::Reply, Status> {
         let encoded = self.call_encoded(R::PATH, request.place(), request.encode_to_vec());
         decoded(R::Reply::decode(encoded.await?))
     }
 
-    pub(crate) async fn call_encoded(
+    /// Makes a unary call with messages that are known by their descriptors only.
+    pub(crate) async fn call_dynamic(
+        &self,
+        path: &str,
+        place: &str,
+        request: &DynamicMessage,
+        reply: MessageDescriptor,
+    ) -> Result<DynamicMessage, CliError> {
+        let encoded = self
+            .call_encoded(path, place, request.encode_to_vec())
+            .await;
+        let decoded = encoded.and_then(|encoded| decoded(DynamicMessage::decode(reply, encoded)));
+        decoded.map_err(|status| self.explain(status))
+    }
+
+    async fn call_encoded(
         &self,
         path: &str,
         place: &str,
@@ -282,8 +298,7 @@ impl Target {
     }
 }
 
-/// Converts the result of decoding a reply.
-pub(crate) fn decoded<M>(message: Result<M, DecodeError>) -> Result<M, Status> {
+fn decoded<M>(message: Result<M, DecodeError>) -> Result<M, Status> {
     message.map_err(|error| Status::internal(error.to_string()))
 }
 

@@ -13,7 +13,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::connect::ClientArgs;
-use super::list::{self, Column, Count, Figure, Moment, Size, Text, With};
+use super::list::{self, Count, Figure, ListColumn, Moment, Size, Text, With};
 use super::output;
 use crate::exit::{CliError, Exit};
 
@@ -36,11 +36,7 @@ pub(crate) async fn health(client: &ClientArgs) -> Result<(), CliError> {
         .map_err(|status| CliError::of_call(&addr.to_string(), &status))?;
     let status = answer.into_inner().status();
     let name = status.as_str_name();
-    if client.json {
-        output::print_json(&json!({ "status": name }))?;
-    } else {
-        output::print(name)?;
-    }
+    output::print_as(client.json, &json!({ "status": name }), name)?;
     match status {
         ServingStatus::Serving => Ok(()),
         _ => {
@@ -92,7 +88,7 @@ fn stats_text(stats: &GetStatsResponse) -> String {
     }
 }
 
-const PROCESS: &[Column] = &[
+const PROCESS: &[ListColumn] = &[
     ("started", "started_at", Moment),
     ("CPU seconds", "cpu_seconds", Figure(2)),
     ("memory", "rss_bytes", Size),
@@ -119,7 +115,7 @@ fn sets_per_commit(stats: &DynamicMessage) -> String {
     format!("{:.1}", commit_sets as f64 / commits.max(1) as f64)
 }
 
-const TENANTS: &[Column] = &[
+const TENANTS: &[ListColumn] = &[
     ("TENANT", "id", Text),
     ("SESSIONS", "sessions_live", Count),
     ("TURNS", "turns_live", Count),

@@ -15,7 +15,7 @@ use memoird_proto::v1::{
 
 use super::connect::{ClientArgs, Target};
 use super::lines::read_stdin;
-use super::list::{self, Age, Column, Count, Size, Text, Until, With};
+use super::list::{Age, Count, ListColumn, Size, Text, Until, with};
 use super::{json, output};
 use crate::exit::{CliError, Exit};
 use import::ImportArgs;
@@ -255,11 +255,11 @@ async fn list(target: &Target, args: ListArgs) -> Result<(), CliError> {
     target.list(&request, args.limit, DOCUMENTS).await
 }
 
-const DOCUMENTS: &[Column] = &[
+const DOCUMENTS: &[ListColumn] = &[
     (
         "NAMESPACE",
         "",
-        With(|document| path(&list::typed::<Document>(document).namespace)),
+        with!(|document: &Document| path(&document.namespace)),
     ),
     ("KEY", "key", Text),
     ("VERSION", "version", Count),
@@ -282,10 +282,10 @@ async fn namespaces(
     target.list(&request, limit, NAMESPACES).await
 }
 
-const NAMESPACES: &[Column] = &[(
+const NAMESPACES: &[ListColumn] = &[(
     "",
     "",
-    With(|namespace| path(&list::typed::<Namespace>(namespace).parts)),
+    with!(|namespace: &Namespace| path(&namespace.parts)),
 )];
 
 async fn delete(target: &Target, args: DeleteArgs) -> Result<(), CliError> {
@@ -301,12 +301,10 @@ async fn delete(target: &Target, args: DeleteArgs) -> Result<(), CliError> {
             .show(&request, |reply| gone(reply.deleted).to_owned())
             .await;
     }
-    if !args.yes {
-        let path = path(&namespace);
-        let note = format!("All documents in {path} and below it would go.");
-        if !output::confirm(&note, "Delete them?", "use --yes").await? {
-            return Ok(());
-        }
+    let path = path(&namespace);
+    let note = format!("All documents in {path} and below it would go.");
+    if !output::confirm(args.yes, &note, "Delete them?", "use --yes").await? {
+        return Ok(());
     }
     let request = DeleteDocumentsRequest {
         namespace_prefix: namespace,

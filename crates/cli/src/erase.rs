@@ -9,7 +9,7 @@ use memoird_proto::v1::{
 use tokio::time::sleep;
 
 use super::connect::Target;
-use super::list::{self, Column, Count};
+use super::list::{self, Count, ListColumn};
 use super::output;
 use super::progress::Progress;
 use crate::exit::CliError;
@@ -68,13 +68,9 @@ pub(crate) async fn subject(target: &Target, args: EraseSubjectArgs) -> Result<(
     wait(target, begun.job_id).await
 }
 
-/// Asks for confirmation, unless `--yes` was given.
 async fn may_go(what: &str, yes: bool) -> Result<bool, CliError> {
-    if yes {
-        return Ok(true);
-    }
     let note = format!("This would go for good, and no hook is called for it: {what}");
-    output::confirm(&note, "Erase it?", "use --yes").await
+    output::confirm(yes, &note, "Erase it?", "use --yes").await
 }
 
 /// Waits until a job is done and prints its result. Interrupting the wait does not stop the job.
@@ -103,7 +99,7 @@ async fn wait(target: &Target, job_id: String) -> Result<(), CliError> {
     output::show(target.json, &erasure, described)
 }
 
-const ERASED: &[Column] = &[
+const ERASED: &[ListColumn] = &[
     ("turns", "erased.turns", Count),
     ("summaries", "erased.summaries", Count),
     ("idempotency keys", "erased.keys", Count),

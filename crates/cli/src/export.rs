@@ -4,8 +4,8 @@
 
 use clap::Args;
 use memoird_proto::v1::{
-    GetHistoryRequest, GetSessionRequest, GetSessionResponse, HistoryScope, ListSessionsRequest,
-    SessionInfo, SessionOrder, Turn,
+    GetHistoryRequest, GetHistoryResponse, GetSessionRequest, GetSessionResponse, HistoryScope,
+    ListSessionsRequest, SessionInfo, SessionOrder, Turn,
 };
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -69,7 +69,7 @@ impl Exporter<'_> {
             order: SessionOrder::Id.into(),
             ..ListSessionsRequest::default()
         };
-        let mut pages = Pages::of(self.target, &request);
+        let mut pages = Pages::new(self.target, &request);
         while let Some(sessions) = pages.next(PAGE_MAX).await? {
             for session in sessions.iter().map(list::typed::<SessionInfo>) {
                 match self.live(session.session_id).await {
@@ -144,29 +144,27 @@ pub(super) async fn session(
 }
 
 /// Fetches a page of turns, and the seq after which the next page starts.
-///
-/// Reads the journal, or the live history of a daemon without a journal.
 pub(super) async fn history(
     target: &Target,
     request: GetHistoryRequest,
 ) -> Result<(Vec<Turn>, u64), CliError> {
-    let ask = async |scope: HistoryScope| {
-        let request = GetHistoryRequest {
-            scope: scope.into(),
-            ..request.clone()
-        };
-        target.call(&request).await
-    };
-    let answer = match ask(HistoryScope::Journal).await {
-        Err(error) if error.is_because("JOURNAL_OFF") => ask(HistoryScope::Live).await,
-        reply => reply,
-    };
-    let reply = answer?;
+    let mut page = page(target, request).await?;
     // Rewound turns are not exported.
-    let turns = reply
-        .turns
-        .into_iter()
-        .filter(|turn| !turn.removed)
-        .collect();
-    Ok((turns, reply.next_after_seq))
+    page.turns.retain(|turn| !turn.removed);
+    Ok((page.turns, page.next_after_seq))
+}
+
+/// Fetches turns from the journal, or from the live history of a daemon without a journal.
+pub(super) async fn page(
+    target: &Target,
+    mut request: GetHistoryRequest,
+) -> Result<GetHistoryResponse, CliError> {
+    request.scope = HistoryScope::Journal.into();
+    match target.call(&request).await {
+        Err(error) if error.is_because("JOURNAL_OFF") => {
+            request.scope = HistoryScope::Live.into();
+            target.call(&request).await
+        }
+        page => page,
+    }
 }

@@ -5,13 +5,13 @@ use memoird_proto::v1::{
     DeliveryState, DropHookDeliveryRequest, HookDelivery, ListHookDeliveriesRequest,
     RetryHookDeliveryRequest,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tonic::Code;
 
 use super::choice::{Choices, number, one_of};
 use super::connect::{ClientArgs, Target};
-use super::list::{self, Column, Count, Line, Name, Text, With};
+use super::list::{self, Count, Line, ListColumn, Name, Text, with};
 use super::pages::{PAGE_MAX, Pages};
 use super::{clock, json, output};
 use crate::exit::CliError;
@@ -94,14 +94,24 @@ async fn retry_named(target: &Target, args: RetryArgs) -> Result<(), CliError> {
         return Err(CliError::usage(problem));
     }
     let (retried, failed) = each(args.ids, |id| retry(target, id)).await;
-    if !target.json {
-        for delivery in &retried {
-            output::print(&format!("due now  {}", output::printable(&delivery.id)))?;
-        }
-    } else if !retried.is_empty() {
-        output::print_json(&json!({ "deliveries": json::all(&retried) }))?;
-    }
+    let ids = retried.iter().map(|delivery| &*delivery.id);
+    let value = json!({ "deliveries": json::all(&retried) });
+    print_each(target, &value, "due now", ids)?;
     failed
+}
+
+/// Prints the deliveries of successful calls, if there are any.
+fn print_each<'a>(
+    target: &Target,
+    value: &Value,
+    what: &str,
+    ids: impl Iterator<Item = &'a str>,
+) -> Result<(), CliError> {
+    let lines = ids.map(|id| format!("{what}  {}", output::printable(id)));
+    match &*lines.collect::<Vec<_>>().join("\n") {
+        "" => Ok(()),
+        lines => output::print_as(target.json, value, lines),
+    }
 }
 
 /// Calls `call` for each of the ids.
@@ -128,7 +138,7 @@ async fn each<T>(
 
 /// Retries page by page: the deliveries of an outage may not fit into memory.
 async fn retry_dead(target: &Target, filter: Filter) -> Result<(), CliError> {
-    let mut pages = Pages::of(target, &request(filter, Some(DeliveryState::Dead)));
+    let mut pages = Pages::new(target, &request(filter, Some(DeliveryState::Dead)));
     let mut count: u64 = 0;
     while let Some(page) = pages.next(PAGE_MAX).await? {
         for some in page.chunks(RETRIES_AT_ONCE) {
@@ -150,12 +160,9 @@ async fn retry_dead(target: &Target, filter: Filter) -> Result<(), CliError> {
             }
         }
     }
-    if target.json {
-        output::print_json(&json!({ "retried": count }))
-    } else {
-        let deliveries = output::counted(count, "delivery is", "deliveries are");
-        output::print(&format!("{deliveries} due now"))
-    }
+    let deliveries = output::counted(count, "delivery is", "deliveries are");
+    let text = format!("{deliveries} due now");
+    output::print_as(target.json, &json!({ "retried": count }), &text)
 }
 
 async fn drop_named(target: &Target, ids: Vec<String>) -> Result<(), CliError> {
@@ -165,13 +172,8 @@ async fn drop_named(target: &Target, ids: Vec<String>) -> Result<(), CliError> {
         Ok(id)
     })
     .await;
-    if !target.json {
-        for id in &dropped {
-            output::print(&format!("dropped  {}", output::printable(id)))?;
-        }
-    } else if !dropped.is_empty() {
-        output::print_json(&json!({ "dropped": dropped }))?;
-    }
+    let ids = dropped.iter().map(String::as_str);
+    print_each(target, &json!({ "dropped": dropped }), "dropped", ids)?;
     failed
 }
 
@@ -189,14 +191,14 @@ fn request(filter: Filter, state: Option<DeliveryState>) -> ListHookDeliveriesRe
     }
 }
 
-const DELIVERIES: &[Column] = &[
+const DELIVERIES: &[ListColumn] = &[
     ("ID", "id", Text),
     ("TENANT", "tenant", Text),
     ("SESSION", "session_id", Text),
     ("REASON", "reason", Name),
     ("STATE", "state", Name),
     ("TRIES", "tries", Count),
-    ("WHEN", "", With(|delivery| when(&list::typed(delivery)))),
+    ("WHEN", "", with!(when)),
     ("LAST ERROR", "last_error", Line),
 ];
 

@@ -153,19 +153,14 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
         );
         return Err(CliError::failed(exit, problem).at(&name));
     }
-    if target.json {
-        let counts = json!({
-            "sessions": sessions,
-            "turns_imported": imported,
-            "turns_there": already_stored,
-        });
-        return output::print_json(&counts);
-    }
-    let [sessions, imported, already_stored] =
-        [sessions, imported, already_stored].map(output::count);
-    output::print(&format!(
-        "{sessions} sessions: {imported} turns imported, {already_stored} there already"
-    ))
+    let value = json!({
+        "sessions": sessions,
+        "turns_imported": imported,
+        "turns_there": already_stored,
+    });
+    let [sessions, imported, there] = [sessions, imported, already_stored].map(output::count);
+    let text = format!("{sessions} sessions: {imported} turns imported, {there} there already");
+    output::print_as(target.json, &value, &text)
 }
 
 /// Sends the items of another product's export, until the first error. Blocks.

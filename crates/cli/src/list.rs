@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use memoird_proto::Rpc;
+use memoird_proto::UnaryCall;
 use memoird_proto::prost_reflect::{DynamicMessage, Kind, ReflectMessage, Value};
 use prost::Message;
 use serde_json::json;
@@ -17,7 +17,7 @@ use crate::{clock, json, output};
 const LINE_CHARS_MAX: usize = 400;
 
 /// A column of a table, or a row of a record: its title, the path of its field, and its format.
-pub type Column = (&'static str, &'static str, Show);
+pub type ListColumn = (&'static str, &'static str, Show);
 
 /// The format of a field.
 pub enum Show {
@@ -47,14 +47,24 @@ pub enum Show {
     Factor,
     /// A position from 1. A dash for 0.
     Rank,
+    /// The sum of these integers of the message. The path is ignored.
+    Sum(&'static [&'static str]),
     /// A text made from the whole message. The path is ignored.
     With(fn(&DynamicMessage) -> String),
 }
 pub use Show::*;
 
+/// Shows the text that a function makes from the typed message.
+macro_rules! with {
+    ($text:expr) => {
+        $crate::list::With(|message| ($text)(&$crate::list::typed(message)).into())
+    };
+}
+pub(crate) use with;
+
 impl Target {
     /// Makes a call, and prints the reply as JSON, or as the text that `words` returns.
-    pub(crate) async fn show<R: Rpc>(
+    pub(crate) async fn show<R: UnaryCall>(
         &self,
         request: &R,
         words: impl FnOnce(&R::Reply) -> String,
@@ -63,13 +73,13 @@ impl Target {
     }
 
     /// Prints the first `limit` items of a list; 0 prints all.
-    pub(crate) async fn list<R: Rpc>(
+    pub(crate) async fn list<R: UnaryCall>(
         &self,
         request: &R,
         limit: usize,
-        columns: &[Column],
+        columns: &[ListColumn],
     ) -> Result<(), CliError> {
-        let mut pages = Pages::of(self, request);
+        let mut pages = Pages::new(self, request);
         let found = pages.first(limit).await?;
         if self.json {
             return output::print_json(&json!({ pages.items(): json::values(&found) }));
@@ -78,8 +88,8 @@ impl Target {
     }
 
     /// Prints all items as JSON lines, page by page: they may not fit into memory.
-    pub(crate) async fn export<R: Rpc>(&self, request: &R) -> Result<(), CliError> {
-        let mut pages = Pages::of(self, request);
+    pub(crate) async fn export<R: UnaryCall>(&self, request: &R) -> Result<(), CliError> {
+        let mut pages = Pages::new(self, request);
         while let Some(page) = pages.next(PAGE_MAX).await? {
             let lines = page.iter().map(|item| format!("{}\n", json::value(item)));
             output::print_unless_empty(&lines.collect::<String>())?;
@@ -90,17 +100,18 @@ impl Target {
 
 /// Formats a table of messages.
 pub fn table<'a, M: prost::Name + 'a>(
-    columns: &[Column],
+    columns: &[ListColumn],
     messages: impl IntoIterator<Item = &'a M>,
 ) -> String {
     let messages: Vec<_> = messages.into_iter().map(json::dynamic).collect();
     table_of(columns, &messages)
 }
 
-pub(crate) fn table_of(columns: &[Column], messages: &[DynamicMessage]) -> String {
+pub(crate) fn table_of(columns: &[ListColumn], messages: &[DynamicMessage]) -> String {
     let row = |message| columns.iter().map(move |column| cell(message, column));
-    let is_number =
-        |(_, _, show): &Column| !matches!(show, Text | Line | Ago | Time | Moment | Name | With(_));
+    let is_number = |(_, _, show): &ListColumn| {
+        !matches!(show, Text | Line | Ago | Time | Moment | Name | With(_))
+    };
     let numbers = (1..columns.len()).filter(|index| is_number(&columns[*index]));
     let numbers: Vec<usize> = numbers.collect();
     let is_cut = matches!(columns.last(), Some((_, _, Line)));
@@ -111,7 +122,7 @@ pub(crate) fn table_of(columns: &[Column], messages: &[DynamicMessage]) -> Strin
 }
 
 /// Formats a message, one field per line. Rows without text are omitted.
-pub(crate) fn record<M: prost::Name>(rows: &[Column], message: &M) -> String {
+pub(crate) fn record<M: prost::Name>(rows: &[ListColumn], message: &M) -> String {
     let message = json::dynamic(message);
     output::rows(rows.iter().map(|row| (row.0, cell(&message, row))))
 }
@@ -121,9 +132,16 @@ pub fn typed<M: Message + Default>(message: &DynamicMessage) -> M {
     message.transcode_to().unwrap_or_default()
 }
 
-fn cell(message: &DynamicMessage, (_, path, show): &Column) -> String {
-    if let With(text) = show {
-        return text(message);
+fn cell(message: &DynamicMessage, (_, path, show): &ListColumn) -> String {
+    match show {
+        With(text) => return text(message),
+        Sum(fields) => {
+            let fields = fields
+                .iter()
+                .filter_map(|name| message.get_field_by_name(name));
+            return output::count(fields.map(|value| integer(&value)).sum());
+        }
+        _ => {}
     }
     let (mut message, mut name) = (Cow::Borrowed(message), *path);
     while let Some((outer, rest)) = name.split_once('.') {
@@ -162,7 +180,7 @@ fn cell(message: &DynamicMessage, (_, path, show): &Column) -> String {
             0 => "-".to_owned(),
             rank => rank.to_string(),
         },
-        With(_) => String::new(),
+        Sum(_) | With(_) => String::new(),
     }
 }
 
@@ -194,7 +212,7 @@ mod tests {
 
     #[test]
     fn numbers_are_aligned_and_texts_escaped() {
-        let columns: &[Column] = &[
+        let columns: &[ListColumn] = &[
             ("ID", "session_id", Text),
             ("TURNS", "history_turns", Count),
             ("SIZE", "history_bytes", Size),
@@ -216,7 +234,7 @@ mod tests {
 
     #[test]
     fn fields_of_inner_messages_are_found() {
-        let columns: &[Column] = &[
+        let columns: &[ListColumn] = &[
             ("RANK", "lexical_rank", Rank),
             ("COSINE", "parts.cosine", Figure(3)),
             ("FORM", "parts.form", Factor),
@@ -244,7 +262,7 @@ mod tests {
 
     #[test]
     fn record_omits_empty_fields() {
-        let rows: &[Column] = &[
+        let rows: &[ListColumn] = &[
             ("id", "id", Text),
             ("tags", "tags", Text),
             ("polarity", "polarity", Name),

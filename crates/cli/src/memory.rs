@@ -7,7 +7,6 @@ mod import;
 mod learn;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -26,7 +25,7 @@ use super::connect::{ClientArgs, Target};
 use super::json::short_name;
 use super::lines::read_stdin;
 use super::list::{
-    self, Age, Column, Count, Factor, Figure, Line, Moment, Name, Rank, Text, Until, With,
+    self, Age, Count, Factor, Figure, Line, ListColumn, Moment, Name, Rank, Text, Until, with,
 };
 use super::progress::Progress;
 use super::{choice, clock, json, output};
@@ -180,7 +179,7 @@ fn recall_request(args: RecallArgs) -> RecallRequest {
 async fn recall(
     target: &Target,
     request: RecallRequest,
-    columns: &[Column],
+    columns: &[ListColumn],
 ) -> Result<(), CliError> {
     let found = target.call(&request).await?;
     if !target.json {
@@ -193,7 +192,7 @@ async fn recall(
     })
 }
 
-const HITS: &[Column] = &[
+const HITS: &[ListColumn] = &[
     ("SCORE", "score", Figure(4)),
     ("WORDS", "lexical_rank", Rank),
     ("MEANING", "vector_rank", Rank),
@@ -204,7 +203,7 @@ const HITS: &[Column] = &[
     ("CONTENT", "memory.content", Line),
 ];
 
-const EXPLAINED_HITS: &[Column] = &[
+const EXPLAINED_HITS: &[ListColumn] = &[
     ("SCORE", "score", Figure(4)),
     ("RELEVANCE", "relevance", Figure(3)),
     ("WORDS", "parts.words_share", Figure(3)),
@@ -343,20 +342,16 @@ async fn list(target: &Target, args: ListArgs) -> Result<(), CliError> {
     target.list(&request, args.limit, MEMORIES).await
 }
 
-const MEMORIES: &[Column] = &[
+const MEMORIES: &[ListColumn] = &[
     ("ID", "id", Text),
     ("SUBJECT", "subject", Text),
     ("KIND", "kind", Name),
     ("AGE", "observed_at", Age),
-    (
-        "",
-        "",
-        With(|memory| state(&list::typed(memory)).to_owned()),
-    ),
+    ("", "", with!(state)),
     ("CONTENT", "content", Line),
 ];
 
-const SUBJECTS: &[Column] = &[
+const SUBJECTS: &[ListColumn] = &[
     ("SUBJECT", "subject", Text),
     ("MEMORIES", "memories", Count),
 ];
@@ -404,7 +399,7 @@ fn described(memory: &Memory) -> String {
     list::record(MEMORY, memory)
 }
 
-const MEMORY: &[Column] = &[
+const MEMORY: &[ListColumn] = &[
     ("id", "id", Text),
     ("subject", "subject", Text),
     ("kind", "kind", Name),
@@ -415,24 +410,16 @@ const MEMORY: &[Column] = &[
     ("importance", "importance", Text),
     ("external key", "external_key", Text),
     ("metadata", "metadata_json", Text),
-    ("source", "", With(|memory| source(&list::typed(memory)))),
+    ("source", "", with!(source)),
     ("observed", "observed_at", Moment),
     ("created", "created_at", Moment),
     ("updated", "updated_at", Moment),
     ("expires in", "expires_at", Until),
     ("superseded by", "superseded_by", Text),
     ("said again", "reinforced", Count),
-    (
-        "recalled",
-        "",
-        With(|memory| recalled(&list::typed(memory))),
-    ),
-    (
-        "pinned",
-        "",
-        With(|memory| pin(&list::typed(memory)).to_owned()),
-    ),
-    ("made by", "", With(|memory| maker(&list::typed(memory)))),
+    ("recalled", "", with!(recalled)),
+    ("pinned", "", with!(pin)),
+    ("made by", "", with!(maker)),
 ];
 
 fn source(memory: &Memory) -> String {
@@ -576,8 +563,8 @@ async fn add(target: &Target, args: AddArgs) -> Result<(), CliError> {
 
 fn read_text() -> Result<String, CliError> {
     let bytes = read_stdin(TEXT_BYTES_MAX, "a fact")?;
-    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    String::from_utf8(bytes).map_err(|error| CliError::io("cannot read stdin")(invalid(error)))
+    let problem = "cannot read stdin: it is not valid UTF-8";
+    String::from_utf8(bytes).map_err(|_| CliError::failed(Exit::Io, problem))
 }
 
 #[derive(Args)]
@@ -622,7 +609,7 @@ async fn forget(target: &Target, args: ForgetArgs) -> Result<(), CliError> {
         }
         let notes = format!("This would go for good:\n{}", counts_of(&counted));
         let instead = "check with --dry-run, then use --yes";
-        if !output::confirm(&notes, "Forget it?", instead).await? {
+        if !output::confirm(false, &notes, "Forget it?", instead).await? {
             return Ok(());
         }
     }
@@ -662,7 +649,7 @@ fn counts_of(counts: &ForgetResponse) -> String {
     list::record(FORGOTTEN, counts)
 }
 
-const FORGOTTEN: &[Column] = &[
+const FORGOTTEN: &[ListColumn] = &[
     ("memories", "memories", Count),
     ("superseded", "superseded", Count),
     ("vectors", "vectors", Count),

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Tabl
 pub use memoird_core::quote::printable;
 use prost::Name;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::json;
@@ -31,15 +31,19 @@ pub fn print(text: &str) -> Result<(), CliError> {
     stdout.flush().map_err(CliError::of_output)
 }
 
-/// Asks for confirmation on the terminal.
+/// Asks for confirmation on the terminal, unless `is_confirmed` already.
 ///
 /// # Errors
 /// If there is no terminal. The error names what to do instead.
 pub(crate) async fn confirm(
+    is_confirmed: bool,
     notes: &str,
     question: &'static str,
     instead: &str,
 ) -> Result<bool, CliError> {
+    if is_confirmed {
+        return Ok(true);
+    }
     if !io::stdin().is_terminal() {
         return Err(CliError::usage(format!(
             "no terminal to confirm on; {instead}"
@@ -94,6 +98,23 @@ pub fn note(text: &str) {
 /// Prints a JSON value, indented.
 pub fn print_json(value: &Value) -> Result<(), CliError> {
     print(&format!("{value:#}"))
+}
+
+/// Prints a value as JSON, or else as text, unless the text is empty.
+pub fn print_as(is_json: bool, value: &Value, text: &str) -> Result<(), CliError> {
+    if is_json {
+        print_json(value)
+    } else {
+        print_unless_empty(text)
+    }
+}
+
+/// Prints the counts of an import.
+pub(crate) fn imported(is_json: bool, imported: u64, skipped: u64) -> Result<(), CliError> {
+    let value = json!({ "imported": imported, "skipped": skipped });
+    let [imported, skipped] = [imported, skipped].map(count);
+    let text = format!("imported {imported}, there already {skipped}");
+    print_as(is_json, &value, &text)
 }
 
 /// Prints a reply as JSON, or as the text that `words` returns, unless it is empty.

@@ -1,10 +1,9 @@
 //! Fetches paginated lists.
 
-use memoird_proto::Rpc;
+use memoird_proto::UnaryCall;
 use memoird_proto::prost_reflect::{DynamicMessage, FieldDescriptor, MessageDescriptor, Value};
-use prost::Message;
 
-use crate::connect::{Target, decoded};
+use crate::connect::Target;
 use crate::exit::CliError;
 use crate::json;
 
@@ -27,7 +26,7 @@ pub(crate) struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    pub(crate) fn of<R: Rpc>(target: &'a Target, request: &R) -> Self {
+    pub(crate) fn new<R: UnaryCall>(target: &'a Target, request: &R) -> Self {
         let reply = json::descriptor::<R::Reply>();
         let items = reply.fields().find(FieldDescriptor::is_list);
         Self {
@@ -56,37 +55,29 @@ impl<'a> Pages<'a> {
             return Ok(None);
         };
         let size = u32::try_from(max.min(PAGE_MAX)).unwrap_or(u32::MAX);
-        let request = &mut self.request;
-        request.set_field_by_name("page_token", Value::String(token));
-        // The name in searches is another one; the missing one of the two is ignored.
+        self.request
+            .set_field_by_name("page_token", Value::String(token));
+        // Searches name it `limit`. A name that the request does not have is ignored.
         for name in ["page_size", "limit"] {
-            request.set_field_by_name(name, Value::U32(size));
+            self.request.set_field_by_name(name, Value::U32(size));
         }
-        let encoded = self
+        let (path, place, request) = (self.path, &*self.place, &self.request);
+        let called = self
             .target
-            .call_encoded(self.path, &self.place, request.encode_to_vec());
-        let reply = encoded
-            .await
-            .and_then(|encoded| decoded(DynamicMessage::decode(self.reply.clone(), encoded)))
-            .map_err(|status| self.target.explain(status))?;
-        let token = match reply.get_field_by_name("next_page_token").as_deref() {
-            Some(Value::String(token)) => token.clone(),
-            _ => String::new(),
-        };
-        self.token = Some(token).filter(|token| !token.is_empty());
-        let incomplete = reply.get_field_by_name("incomplete");
-        self.is_incomplete |= incomplete
-            .and_then(|value| value.as_bool())
-            .unwrap_or(false);
-        let items = match reply.get_field(&self.items).into_owned() {
-            Value::List(items) => items,
-            _ => Vec::new(),
-        };
-        let messages = items.into_iter().filter_map(|item| match item {
-            Value::Message(message) => Some(message),
-            _ => None,
-        });
-        Ok(Some(messages.collect()))
+            .call_dynamic(path, place, request, self.reply.clone());
+        let reply = called.await?;
+        let field = |name| reply.get_field_by_name(name);
+        let token = field("next_page_token").and_then(|token| token.as_str().map(str::to_owned));
+        self.token = token.filter(|token| !token.is_empty());
+        let is_incomplete = field("incomplete").and_then(|value| value.as_bool());
+        self.is_incomplete |= is_incomplete.unwrap_or(false);
+        let items = reply.get_field(&self.items);
+        let messages = items
+            .as_list()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_message);
+        Ok(Some(messages.cloned().collect()))
     }
 
     /// Fetches the first `limit` items; 0 fetches all.

@@ -3,13 +3,11 @@
 use clap::Args;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    GetHistoryRequest, HistoryScope, Part, Role, Turn, UpdateTurnRequest, UpdateTurnResponse,
+    GetHistoryRequest, Part, Role, Turn, UpdateTurnRequest, UpdateTurnResponse,
 };
 
-use tonic::Code;
-
 use super::connect::Target;
-use super::transcript;
+use super::{export, transcript};
 use crate::exit::CliError;
 
 #[derive(Args)]
@@ -27,21 +25,11 @@ pub struct RedactArgs {
 pub(super) async fn run(target: &Target, args: RedactArgs) -> Result<(), CliError> {
     let request = GetHistoryRequest {
         session_id: args.id.clone(),
-        scope: HistoryScope::Journal.into(),
         after_seq: args.seq.saturating_sub(1),
         before_seq: args.seq.saturating_add(1),
         ..GetHistoryRequest::default()
     };
-    let mut page = match target.call(&request).await {
-        Err(error) if error.has_code(Code::FailedPrecondition) => {
-            let live = GetHistoryRequest {
-                scope: HistoryScope::Live.into(),
-                ..request
-            };
-            target.call(&live).await?
-        }
-        reply => reply?,
-    };
+    let mut page = export::page(target, request).await?;
     let turn = page.turns.pop().map(|turn| redacted(turn, &args.text));
     let request = UpdateTurnRequest {
         session_id: args.id,

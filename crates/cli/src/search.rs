@@ -8,7 +8,7 @@ use serde_json::json;
 use super::choice::moment;
 use super::choice::{Choices, one_of};
 use super::connect::ClientArgs;
-use super::list::{self, Column, Figure, Line, Name, Text, Time};
+use super::list::{self, Figure, Line, ListColumn, Name, Text, Time};
 use super::pages::Pages;
 use super::{json, output, transcript};
 use crate::exit::CliError;
@@ -64,7 +64,7 @@ pub(crate) async fn run(client: &ClientArgs, args: SearchArgs) -> Result<(), Cli
         context_turns: args.context,
         ..SearchTranscriptsRequest::default()
     };
-    let mut pages = Pages::of(&target, &request);
+    let mut pages = Pages::new(&target, &request);
     let hits = pages.first(args.limit).await?;
     if target.json {
         let found = json!({ "hits": json::values(&hits), "incomplete": pages.is_incomplete });
@@ -85,7 +85,7 @@ pub(crate) async fn run(client: &ClientArgs, args: SearchArgs) -> Result<(), Cli
     Ok(())
 }
 
-const HITS: &[Column] = &[
+const HITS: &[ListColumn] = &[
     ("SCORE", "score", Figure(2)),
     ("TIME", "time", Time),
     ("SESSION", "session_id", Text),

@@ -15,7 +15,7 @@ use tonic::Code;
 use super::compaction::CompactArgs;
 use super::connect::{ClientArgs, Target};
 use super::erase::{EraseArgs, EraseSubjectArgs};
-use super::list::{Age, Column, Count, Size, Text, Until};
+use super::list::{Age, Count, ListColumn, Size, Text, Until};
 use super::pages::PAGE_MAX;
 use super::{choice, clock, compaction, erase, json, output, redact, transcript};
 use crate::exit::CliError;
@@ -174,7 +174,7 @@ async fn list(target: &Target, args: ListArgs) -> Result<(), CliError> {
     target.list(&request, args.limit, SESSIONS).await
 }
 
-const SESSIONS: &[Column] = &[
+const SESSIONS: &[ListColumn] = &[
     ("SESSION", "session_id", Text),
     ("TURNS", "history_turns", Count),
     ("SIZE", "history_bytes", Size),

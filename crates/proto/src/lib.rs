@@ -16,13 +16,13 @@ pub mod v1 {
 }
 
 /// A unary call, identified by its request.
-pub trait Rpc: prost::Name {
+pub trait UnaryCall: prost::Name {
     type Reply: prost::Name + Default;
 
     /// Path of the call, such as `/memoird.v1.SessionService/Append`.
     const PATH: &'static str;
 
-    /// The value by which load balancers choose a daemon: a session or a subject. Empty for none.
+    /// Routing value for load balancers: a session id or a subject, or empty.
     fn place(&self) -> &str;
 }
 
@@ -31,7 +31,7 @@ fn first_set<'a>(places: &[&'a str]) -> &'a str {
     set.next().unwrap_or(&"")
 }
 
-include!(concat!(env!("OUT_DIR"), "/rpcs.rs"));
+include!(concat!(env!("OUT_DIR"), "/unary_calls.rs"));
 
 #[cfg(feature = "server")]
 mod context;

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use clap::Args;
 use memoird_proto::v1::put_document_request::Value as Put;
 use memoird_proto::v1::{Document, PutDocumentRequest, document};
-use serde_json::json;
 
 use crate::connect::Target;
 use crate::exit::CliError;
@@ -49,11 +48,7 @@ pub(super) async fn run(target: &Target, args: &ImportArgs) -> Result<(), CliErr
         progress.show(|| format!("{imported} imported"));
     }
     drop(progress);
-    if target.json {
-        return output::print_json(&json!({ "imported": imported, "skipped": skipped }));
-    }
-    let (imported, skipped) = (output::count(imported), output::count(skipped));
-    output::print(&format!("imported {imported}, there already {skipped}"))
+    output::imported(target.json, imported, skipped)
 }
 
 fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadDocument, CliError> {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::connect::Target;
 use crate::exit::CliError;
-use crate::list::{self, Age, Column, Line, Name, Text, With};
+use crate::list::{self, Age, Line, ListColumn, Name, Text, With};
 use crate::pages::Pages;
 use crate::{json as written, output};
 
@@ -27,7 +27,7 @@ pub(super) async fn run(target: &Target, args: ConflictsArgs) -> Result<(), CliE
     let subjects = match args.subject {
         Some(subject) => vec![subject],
         None => {
-            let all = Pages::of(target, &ListSubjectsRequest::default())
+            let all = Pages::new(target, &ListSubjectsRequest::default())
                 .first(0)
                 .await?;
             let subjects = all.iter().map(list::typed::<SubjectMemories>);
@@ -46,13 +46,11 @@ pub(super) async fn run(target: &Target, args: ConflictsArgs) -> Result<(), CliE
         }
         found.extend(reply.conflicts);
     }
-    if target.json {
-        return output::print_json(&json!({ "conflicts": written::all(&found) }));
-    }
-    output::print_unless_empty(&readable(&found))
+    let value = json!({ "conflicts": written::all(&found) });
+    output::print_as(target.json, &value, &readable(&found))
 }
 
-const CONFLICTS: &[Column] = &[
+const CONFLICTS: &[ListColumn] = &[
     ("LIKENESS", "", With(likeness)),
     ("DIFFERENCE", "difference", Name),
     ("SUBJECT", "older.subject", Text),

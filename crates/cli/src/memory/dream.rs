@@ -28,11 +28,7 @@ pub(super) async fn run(target: &Target, args: DreamArgs) -> Result<(), CliError
     let reply = target.call(&request).await?;
     let json_text = reply.report_json;
     let report: Value = serde_json::from_str(&json_text).unwrap_or(Value::String(json_text));
-    if target.json {
-        output::print_json(&report)
-    } else {
-        output::print(&readable(&report))
-    }
+    output::print_as(target.json, &report, &readable(&report))
 }
 
 /// Formats a report, one value per line, with nested values indented.

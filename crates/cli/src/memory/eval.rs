@@ -110,15 +110,11 @@ pub(super) async fn run(target: &Target, args: EvalArgs) -> Result<(), CliError>
             "note: {name}: {degraded} of {of} degraded: {note}"
         ));
     }
-    if target.json {
-        let modes: Vec<Value> = results
-            .iter()
-            .map(|(mode_run, found)| found.json(*mode_run))
-            .collect();
-        output::print_json(&json!({ "questions": questions.len(), "modes": modes }))
-    } else {
-        output::print(&table(&results))
-    }
+    let modes = results
+        .iter()
+        .map(|(mode_run, found)| found.json(*mode_run));
+    let value = json!({ "questions": questions.len(), "modes": modes.collect::<Vec<_>>() });
+    output::print_as(target.json, &value, &table(&results))
 }
 
 /// Returns the requested modes, or by default those available.

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use clap::Args;
 use memoird_proto::v1::{ImportMemoriesRequest, Memory};
 use prost::Message;
-use serde_json::json;
 use tokio::sync::mpsc::Receiver;
 
 use crate::connect::Target;
@@ -56,11 +55,7 @@ pub(super) async fn run(target: &Target, args: &ImportArgs) -> Result<(), CliErr
     let memories = lines.parse(WAITING_MAX, read);
     let (imported, skipped) = store(target, memories, &name, &progress).await?;
     drop(progress);
-    if target.json {
-        return output::print_json(&json!({ "imported": imported, "skipped": skipped }));
-    }
-    let (imported, skipped) = (output::count(imported), output::count(skipped));
-    output::print(&format!("imported {imported}, there already {skipped}"))
+    output::imported(target.json, imported, skipped)
 }
 
 /// Stores batches until one has an invalid line.

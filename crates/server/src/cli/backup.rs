@@ -69,17 +69,16 @@ pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), 
     };
     drop(progress);
     let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
-    if client.json {
-        return output::print_json(&json!({
-            "files": manifest.files.len(),
-            "bytes": bytes,
-            "bytes_copied": incoming.bytes,
-            "checkpoint_heads": json::all(&manifest.checkpoint_heads),
-        }));
-    }
+    let value = json!({
+        "files": manifest.files.len(),
+        "bytes": bytes,
+        "bytes_copied": incoming.bytes,
+        "checkpoint_heads": json::all(&manifest.checkpoint_heads),
+    });
     let files = output::count(manifest.files.len() as u64);
     let (bytes, copied) = (output::size(bytes), output::size(incoming.bytes));
-    output::print(&format!("{files} files, {bytes}; copied {copied}"))
+    let text = format!("{files} files, {bytes}; copied {copied}");
+    output::print_as(client.json, &value, &text)
 }
 
 /// Restores a backup into a data directory, and verifies it.

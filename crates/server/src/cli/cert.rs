@@ -64,11 +64,7 @@ pub(crate) fn run(args: &CertArgs, json: bool) -> Result<(), CliError> {
         write(&output).map_err(CliError::io(format!("cannot write {file}")))?;
         files.push(file);
     }
-    if json {
-        output::print_json(&json!({ "files": files }))
-    } else {
-        output::print(&files.join("\n"))
-    }
+    output::print_as(json, &json!({ "files": files }), &files.join("\n"))
 }
 
 fn certificates(args: &CertArgs) -> Result<Vec<Output>, rcgen::Error> {

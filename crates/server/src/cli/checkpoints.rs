@@ -74,12 +74,8 @@ fn list(args: &ListArgs, json: bool) -> Result<(), CliError> {
     let found = checkpoints
         .list(limit, args.session.as_ref())
         .map_err(of_git)?;
-    if json {
-        let found: Vec<Value> = found.iter().map(entry).collect();
-        output::print_json(&json!({ "checkpoints": found }))
-    } else {
-        output::print(&table(&found))
-    }
+    let entries: Vec<Value> = found.iter().map(entry).collect();
+    output::print_as(json, &json!({ "checkpoints": entries }), &table(&found))
 }
 
 fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
@@ -95,14 +91,8 @@ fn show(args: &ShowArgs, json: bool) -> Result<(), CliError> {
         let problem = format!("no checkpoint of {}{life}", args.session);
         CliError::failed(Exit::NoInput, problem)
     })?;
-    if json {
-        output::print_json(&json!({
-            "session_id": args.session.as_str(),
-            "markdown": markdown,
-        }))
-    } else {
-        output::print(&markdown)
-    }
+    let value = json!({ "session_id": args.session.as_str(), "markdown": markdown });
+    output::print_as(json, &value, &markdown)
 }
 
 fn table(found: &[CheckpointEntry]) -> String {

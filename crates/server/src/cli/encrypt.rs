@@ -85,12 +85,14 @@ pub(super) fn run(
     files.give_to_owner().map_err(failed)?;
     let converted = outcome?;
     let unchanged = paths.len() - converted;
-    if json {
-        return output::print_json(&json!({ "converted": converted, "unchanged": unchanged }));
-    }
+    let value = json!({ "converted": converted, "unchanged": unchanged });
     let now = described(target);
     let [converted, unchanged] = [converted, unchanged].map(|count| output::count(count as u64));
-    output::print(&format!("{converted} files {now}, {unchanged} were so"))
+    output::print_as(
+        json,
+        &value,
+        &format!("{converted} files {now}, {unchanged} were so"),
+    )
 }
 
 fn convert_all(

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use memoird_cli::connect::ClientArgs;
-use memoird_cli::list::{self, Column, Count, Size, Text, With};
+use memoird_cli::list::{self, Count, ListColumn, Size, Sum, Text};
 use memoird_cli::output;
-use memoird_proto::v1::{VerifiedFile, VerifyRequest, VerifyResponse};
+use memoird_proto::v1::{VerifyRequest, VerifyResponse};
 use memoird_store::DataKey;
 
 use super::encrypt::DataKeyArgs;
@@ -102,21 +102,21 @@ fn described(reply: &VerifyResponse) -> String {
     text
 }
 
-const FILES: &[Column] = &[
+const FILES: &[ListColumn] = &[
     ("FILE OR DATABASE", "path", Text),
     ("SIZE", "bytes", Size),
-    ("TURNS", "", With(|file| turns(&list::typed(file)))),
+    ("TURNS", "", Sum(&TURNS)),
     ("UNCHECKED", "turns_unchecked", Count),
     ("DAMAGED TURNS", "turns_damaged", Count),
     ("DAMAGES", "damages_total", Count),
 ];
 
-fn turns(file: &VerifiedFile) -> String {
-    output::count(file.turns_whole + file.turns_unchecked + file.turns_damaged)
-}
+const TURNS: [&str; 3] = ["turns_whole", "turns_unchecked", "turns_damaged"];
 
 #[cfg(test)]
 mod tests {
+    use memoird_proto::v1::VerifiedFile;
+
     use super::*;
 
     #[test]
