@@ -338,6 +338,7 @@ pub(crate) fn print_default() -> Result<(), CliError> {
     output::print(DEFAULT_YAML)
 }
 
+#[cfg(feature = "postgres")]
 pub(crate) fn variable(name: &str) -> Option<String> {
     let text = ProcessEnvironment::default().variable(name)?;
     text.into_string().ok()
