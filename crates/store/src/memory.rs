@@ -1,4 +1,7 @@
 //! A journal in memory, for tests, simulations, and pending deliveries with durability `off`.
+//!
+//! It is the reference model of the conformance suite. So it applies every change by itself and
+//! shares no code with the planner of the stores that are compared with it.
 
 mod erase;
 mod outbox;

@@ -352,6 +352,20 @@ impl Walk {
         }
     }
 
+    /// Compares the turns that followers of the journal read, in any order of generations.
+    fn compare_written(sqlite: &dyn Store, memory: &dyn Store) {
+        let [one, two] = [sqlite, memory].map(|store| {
+            let written = store.written_after(0, usize::MAX, usize::MAX).unwrap();
+            let turns = written.turns.into_iter();
+            let parts = turns.map(|turn| (turn.generation, turn.seq, turn.content));
+            let mut parts: Vec<_> = parts.collect();
+            // Stable, so that seqs stay in the order of their numbers.
+            parts.sort_by_key(|(generation, ..)| *generation);
+            parts
+        });
+        assert_eq!(one, two);
+    }
+
     fn compare_ended(&self, sqlite: &dyn Store, memory: &dyn Store) {
         // A generation is found by its id alone.
         let key = &self.keys[0];
@@ -385,6 +399,7 @@ impl Walk {
             bytes
         });
         assert_eq!(one, two);
+        Self::compare_written(sqlite, memory);
         self.compare_ended(sqlite, memory);
         for key in &self.keys {
             let since = Steady(self.at.saturating_sub(self.random.below(40)));
