@@ -3,24 +3,30 @@
 //! The statement calls the function `commit_batch` in `commit.sql`. `docs/cluster.md` explains the
 //! design.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use memoird_core::history::LiveSet;
 use memoird_core::idempotency::KeyRecord;
-use memoird_core::ids::{Generation, HookName, Subject};
+use memoird_core::ids::{Generation, HookName};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_store::checksum::{TurnKey, protect};
-use memoird_store::{ClockAnchor, InDoubtCommits, StoreError, options, summaries};
+use memoird_store::plan::{NewKey, RowBefore, RowChange};
+use memoird_store::{
+    ClockAnchor, InDoubtCommits, StoreError, encoding, options, summaries, windows,
+};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
+use crate::base::Version;
 use crate::connect::{Arg, Database, change, first};
-use crate::decide::{NewKey, RowBefore, RowChange, WritePart};
 use crate::error::{failed, is_aborted, is_partial, is_read_only, is_transient};
+use crate::parts::{PartRow, WritePart};
 use crate::values::{Ulid, get, whole};
 
 /// Maximum number of attempts for a statement that is known not to have been executed.
@@ -86,13 +92,18 @@ type BytesColumn<R> = (&'static str, fn(&R) -> &[u8]);
 /// Builds the call of `commit_batch` with named arguments.
 #[derive(Default)]
 struct Call<'a> {
-    names: Vec<&'static str>,
+    names: Vec<Cow<'static, str>>,
     args: Vec<(Box<dyn ToSql + Sync + Send + 'a>, Type)>,
 }
 
 impl<'a> Call<'a> {
-    fn put(&mut self, name: &'static str, value: impl ToSql + Sync + Send + 'a, of: Type) {
-        self.names.push(name);
+    fn put(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl ToSql + Sync + Send + 'a,
+        of: Type,
+    ) {
+        self.names.push(name.into());
         self.args.push((Box::new(value), of));
     }
 
@@ -160,7 +171,7 @@ impl Lane {
         &mut self,
         database: &Database,
         clock: &ClockAnchor,
-        part: &WritePart,
+        part: &WritePart<'_>,
     ) -> Result<UnwrittenRows, StoreError> {
         let mut tries = 0;
         loop {
@@ -323,7 +334,7 @@ impl Lane {
         Ok(())
     }
 
-    fn call<'a>(&self, clock: &'a ClockAnchor, part: &'a WritePart) -> Call<'a> {
+    fn call<'a>(&self, clock: &'a ClockAnchor, part: &'a WritePart<'_>) -> Call<'a> {
         let mut call = Call::default();
         call.put("of_node", self.node, Type::UUID);
         call.put("of_lane", self.lane, Type::INT2);
@@ -365,82 +376,78 @@ fn from_sql_positions(positions: Vec<i32>) -> BTreeSet<usize> {
 }
 
 /// Adds the expected and the new version of each row.
-fn versions<'a>(call: &mut Call<'a>, part: &'a WritePart) {
+fn versions<'a>(call: &mut Call<'a>, part: &'a WritePart<'_>) {
     let rows = || part.rows.values();
     let names: Vec<Ulid> = part.rows.keys().map(|name| Ulid::from(*name)).collect();
-    let is_new: Vec<bool> = rows()
-        .map(|row| matches!(row.before, RowBefore::Nothing { .. }))
-        .collect();
-    let befores = rows().map(|row| match row.before {
+    let is_new: Vec<bool> = rows().map(|row| row.change.is_new()).collect();
+    let befores = rows().map(|row| match row.change.before {
         RowBefore::Nothing { .. } => (0, 0),
-        RowBefore::Version { revision, stamp } => (whole(revision), stamp),
+        RowBefore::Row(version) => (whole(version.revision), version.stamp),
     });
-    let (revisions, stamps): (Vec<i64>, Vec<i64>) = befores.unzip();
+    let (revisions, was_stamps): (Vec<i64>, Vec<i64>) = befores.unzip();
+    let stamps: Vec<i64> = rows().map(|row| row.stamp).collect();
     call.put("row_generation", names, Type::UUID_ARRAY);
     if is_new.contains(&true) {
         call.put("row_is_new", is_new, Type::BOOL_ARRAY);
     }
     call.put("row_was_revision", revisions, Type::INT8_ARRAY);
-    call.put("row_was_stamp", stamps, Type::INT8_ARRAY);
-    call.put("row_stamp", part.stamps.clone(), Type::INT8_ARRAY);
-    let numbers = |of: fn(&RowChange) -> u64| -> Vec<i64> {
-        let rows = part.rows.values();
-        rows.map(|row| whole(of(row))).collect()
-    };
-    let numbers_of: [Column<RowChange, u64>; 3] = [
-        ("row_revision", |row| row.revision),
-        ("row_last_seq", |row| row.last_seq),
+    call.put("row_was_stamp", was_stamps, Type::INT8_ARRAY);
+    call.put("row_stamp", stamps, Type::INT8_ARRAY);
+    let numbers_of: [Column<PartRow<'_>, u64>; 3] = [
+        ("row_revision", |row| row.change.revision),
+        ("row_last_seq", |row| row.change.last_seq),
         ("row_added_bytes", |row| row.added_bytes),
     ];
     for (name, of) in numbers_of {
-        call.put(name, numbers(of), Type::INT8_ARRAY);
+        let values: Vec<i64> = rows().map(|row| whole(of(row))).collect();
+        call.put(name, values, Type::INT8_ARRAY);
     }
 }
 
 /// Adds the other columns of `generations`.
-fn heads<'a>(call: &mut Call<'a>, part: &'a WritePart) {
-    let rows = || part.rows.values();
-    let numbers_of: [Column<RowChange, Option<u64>>; 7] = [
+fn heads<'a>(call: &mut Call<'a>, part: &'a WritePart<'_>) {
+    let rows = || part.rows.values().map(|row| &row.change);
+    let numbers_of: [Column<RowChange<'_, Version>, Option<u64>>; 7] = [
         ("row_newest_seq", |row| row.newest_seq),
         ("row_last_access", |row| row.last_access.map(|at| at.0)),
         ("row_turns", |row| row.totals.map(|totals| totals.turns)),
         ("row_bytes", |row| row.totals.map(|totals| totals.bytes)),
         ("row_tokens", |row| row.totals.map(|totals| totals.tokens)),
-        ("row_state_version", |row| row.state_version),
-        ("row_ended_at", |row| {
-            row.ended.as_ref().map(|(at, ..)| at.steady.0)
+        ("row_state_version", |row| {
+            row.patched.map(|patched| patched.version)
         }),
+        ("row_ended_at", |row| row.ended.map(|(at, ..)| at.steady.0)),
     ];
     for (name, of) in numbers_of {
         let values = rows().map(|row| of(row).map(whole));
         call.put_some(name, values, Type::INT8_ARRAY);
     }
-    let ends = || rows().map(|row| row.ended.as_ref());
+    let ends = || rows().map(|row| row.ended);
     let ended_ms = ends().map(|end| end.map(|(at, ..)| at.wall.as_ms()));
     call.put_some("row_ended_ms", ended_ms, Type::INT8_ARRAY);
     let reasons = ends().map(|end| end.map(|(_, reason, _)| reason.name()));
     call.put_some("row_reason", reasons, Type::TEXT_ARRAY);
     let created = rows().map(|row| match row.before {
-        RowBefore::Nothing { created_ms } => Some(created_ms),
-        RowBefore::Version { .. } => None,
+        RowBefore::Nothing { created_at } => Some(created_at.as_ms()),
+        RowBefore::Row(_) => None,
     });
     call.put_some("row_created_ms", created, Type::INT8_ARRAY);
     let partial = rows().map(|row| row.partial);
     call.put_some("row_partial", partial, Type::BOOL_ARRAY);
-    let subjects = rows().map(|row| row.subject.as_ref().map(Subject::as_str).map(str::as_bytes));
+    let subjects = rows().map(|row| row.subject.map(|subject| subject.as_str().as_bytes()));
     call.put_some("row_subject", subjects, Type::BYTEA_ARRAY);
-    let live_set = rows().map(RowChange::encoded_live_set);
-    call.put_some("row_kept", live_set, Type::BYTEA_ARRAY);
+    // A new generation that has no live set yet gets the default.
+    let empty = LiveSet::default();
+    let live_sets = rows().map(|row| {
+        let live_set = row.live_set.or(row.is_new().then_some(&empty));
+        live_set.map(encoding::encode_live_set)
+    });
+    call.put_some("row_kept", live_sets, Type::BYTEA_ARRAY);
     let status = rows().map(|row| row.compaction.as_deref().map(summaries::encode_status));
     call.put_some("row_compaction", status, Type::BYTEA_ARRAY);
-    let decided = rows().map(|row| row.options.as_deref().map(options::encode));
+    let decided = rows().map(|row| row.options.map(|options| options::encode(options)));
     call.put_some("row_options", decided, Type::BYTEA_ARRAY);
-    let keys = || {
-        rows().map(|row| {
-            let is_new = matches!(row.before, RowBefore::Nothing { .. });
-            (is_new || row.ended.is_some()).then_some(&row.key)
-        })
-    };
+    let keys = || rows().map(|row| (row.is_new() || row.ended.is_some()).then_some(row.key));
     let tenants = keys().map(|key| key.map(|key| key.tenant.as_str().as_bytes()));
     call.put_some("row_tenant", tenants, Type::BYTEA_ARRAY);
     let sessions = keys().map(|key| key.map(|key| key.session.as_str().as_bytes()));
@@ -448,13 +455,14 @@ fn heads<'a>(call: &mut Call<'a>, part: &'a WritePart) {
 }
 
 /// Adds the contents of other tables: turns, keys, states, summaries and so on.
-fn contents<'a>(call: &mut Call<'a>, part: &'a WritePart) {
+fn contents<'a>(call: &mut Call<'a>, part: &'a WritePart<'_>) {
     turns(call, part);
-    replacements(call, part);
     keys(call, part);
-    let states = related_values(part, |row| row.state.as_deref().map(str::as_bytes));
+    let states = related_values(part, |row| {
+        row.patched.map(|patched| patched.state_json.as_bytes())
+    });
     states.put(call, ["state_row", "state_json"], Type::BYTEA_ARRAY);
-    let cuts = related_values(part, |row| row.cuts.as_deref());
+    let cuts = related_values(part, |row| row.cuts.map(windows::encode));
     cuts.put(call, ["window_row", "window_cuts"], Type::BYTEA_ARRAY);
     let rewound = related_values(part, |row| {
         (!row.rewound.is_empty()).then(|| runs(&row.rewound))
@@ -464,7 +472,9 @@ fn contents<'a>(call: &mut Call<'a>, part: &'a WritePart) {
         row.rewinds.keys().map(|name| &name[..]).collect()
     });
     if names.put(call, ["rewind_row", "rewind_key"], Type::BYTEA_ARRAY) {
-        let taken = related_values_of_each(part, |row| row.rewinds.values().map(runs).collect());
+        let taken = related_values_of_each(part, |row| {
+            row.rewinds.values().map(|seqs| runs(seqs)).collect()
+        });
         call.put("rewind_runs", taken.values, Type::TEXT_ARRAY);
     }
     let numbers = related_values_of_each(part, |row| {
@@ -473,7 +483,8 @@ fn contents<'a>(call: &mut Call<'a>, part: &'a WritePart) {
     });
     if numbers.put(call, ["summary_row", "summary_number"], Type::INT8_ARRAY) {
         let bodies = related_values_of_each(part, |row| {
-            row.summaries_made.values().map(|body| &body[..]).collect()
+            let made = row.summaries_made.values();
+            made.map(|summary| summaries::encode(summary)).collect()
         });
         call.put("summary_body", bodies.values, Type::BYTEA_ARRAY);
     }
@@ -489,59 +500,44 @@ fn contents<'a>(call: &mut Call<'a>, part: &'a WritePart) {
     owed.put(call, ["owed_row", "owed_hook"], Type::TEXT_ARRAY);
 }
 
-fn turns<'a>(call: &mut Call<'a>, part: &'a WritePart) {
-    if part.turns.is_empty() {
+fn turns<'a>(call: &mut Call<'a>, part: &'a WritePart<'_>) {
+    let new = part.turns.iter();
+    let new = new.map(|turn| (turn.generation, turn.seq, turn.content));
+    put_turns(call, part, "turn", new.collect());
+    let replaced = part.replaced.iter();
+    let replaced = replaced.map(|((generation, seq), content)| (*generation, *seq, *content));
+    put_turns(call, part, "replaced", replaced.collect());
+}
+
+/// Adds arrays of turns, each given by its generation, seq and content, unless there is none.
+fn put_turns<'a>(
+    call: &mut Call<'a>,
+    part: &WritePart<'_>,
+    prefix: &str,
+    turns: Vec<(Generation, u64, &'a [u8])>,
+) {
+    if turns.is_empty() {
         return;
     }
     let positions = row_positions(part);
-    let of_turns = || part.turns.iter();
-    let rows: Vec<Option<i32>> = of_turns()
-        .map(|turn| positions.get(&turn.generation).copied())
-        .collect();
-    let seqs: Vec<i64> = of_turns().map(|turn| whole(turn.seq)).collect();
-    let contents: Vec<&[u8]> = of_turns().map(|turn| &*turn.content).collect();
-    let protected = of_turns().map(|turn| (turn.generation, turn.seq, &*turn.content));
-    let (headers, checksums) = protections(protected);
-    call.put("turn_row", rows, Type::INT4_ARRAY);
-    call.put("turn_seq", seqs, Type::INT8_ARRAY);
-    call.put("turn_content", contents, Type::BYTEA_ARRAY);
-    call.put("turn_header", headers, Type::BYTEA_ARRAY);
-    call.put("turn_checksum", checksums, Type::INT8_ARRAY);
-}
-
-/// Adds replaced turns.
-fn replacements<'a>(call: &mut Call<'a>, part: &'a WritePart) {
-    let seqs = related_values_of_each(part, |row| {
-        row.replaced.keys().map(|seq| whole(*seq)).collect()
-    });
-    if !seqs.put(call, ["replaced_row", "replaced_seq"], Type::INT8_ARRAY) {
-        return;
-    }
-    let turns = || {
-        let rows = part.rows.values();
-        rows.flat_map(|row| {
-            let turns = row.replaced.iter();
-            turns.map(|(seq, content)| (row.generation, *seq, &**content))
-        })
-    };
-    let contents: Vec<&[u8]> = turns().map(|(_, _, content)| content).collect();
-    let (headers, checksums) = protections(turns());
-    call.put("replaced_content", contents, Type::BYTEA_ARRAY);
-    call.put("replaced_header", headers, Type::BYTEA_ARRAY);
-    call.put("replaced_checksum", checksums, Type::INT8_ARRAY);
-}
-
-fn protections<'a>(
-    turns: impl Iterator<Item = (Generation, u64, &'a [u8])>,
-) -> (Vec<Vec<u8>>, Vec<i64>) {
-    let protections = turns.map(|(generation, seq, content)| {
+    let (mut rows, mut seqs, mut contents) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut headers, mut checksums) = (Vec::new(), Vec::new());
+    for (generation, seq, content) in turns {
         let protection = protect(TurnKey { generation, seq }, content);
-        (protection.header, protection.checksum)
-    });
-    protections.unzip()
+        rows.push(positions.get(&generation).copied());
+        seqs.push(whole(seq));
+        contents.push(content);
+        headers.push(protection.header);
+        checksums.push(protection.checksum);
+    }
+    call.put(format!("{prefix}_row"), rows, Type::INT4_ARRAY);
+    call.put(format!("{prefix}_seq"), seqs, Type::INT8_ARRAY);
+    call.put(format!("{prefix}_content"), contents, Type::BYTEA_ARRAY);
+    call.put(format!("{prefix}_header"), headers, Type::BYTEA_ARRAY);
+    call.put(format!("{prefix}_checksum"), checksums, Type::INT8_ARRAY);
 }
 
-fn keys<'a>(call: &mut Call<'a>, part: &'a WritePart) {
+fn keys<'a>(call: &mut Call<'a>, part: &'a WritePart<'_>) {
     if part.keys.is_empty() {
         return;
     }
@@ -551,7 +547,7 @@ fn keys<'a>(call: &mut Call<'a>, part: &'a WritePart) {
         .map(|key| positions.get(&key.generation).copied())
         .collect();
     call.put("key_row", rows, Type::INT4_ARRAY);
-    let bytes_of: [BytesColumn<NewKey>; 4] = [
+    let bytes_of: [BytesColumn<NewKey<'_>>; 4] = [
         ("key_tenant", |key| key.session.tenant.as_str().as_bytes()),
         ("key_session", |key| key.session.session.as_str().as_bytes()),
         ("key_name", |key| &key.name[..]),
@@ -572,30 +568,30 @@ fn keys<'a>(call: &mut Call<'a>, part: &'a WritePart) {
         ("key_at", |record| record.at.0),
     ];
     for (name, of) in numbers_of {
-        let values: Vec<i64> = of_keys().map(|key| whole(of(&key.record))).collect();
+        let values: Vec<i64> = of_keys().map(|key| whole(of(key.record))).collect();
         call.put(name, values, Type::INT8_ARRAY);
     }
 }
 
 /// Positions of generations among the rows of their part, from 1.
-fn row_positions(part: &WritePart) -> HashMap<Generation, i32> {
+fn row_positions(part: &WritePart<'_>) -> HashMap<Generation, i32> {
     part.rows.keys().copied().zip(1..).collect()
 }
 
 fn related_values<'a, T>(
-    part: &'a WritePart,
-    of: impl Fn(&'a RowChange) -> Option<T>,
+    part: &'a WritePart<'_>,
+    of: impl Fn(&'a RowChange<'_, Version>) -> Option<T>,
 ) -> RelatedValues<T> {
     related_values_of_each(part, |row| of(row).into_iter().collect())
 }
 
 fn related_values_of_each<'a, T>(
-    part: &'a WritePart,
-    of: impl Fn(&'a RowChange) -> Vec<T>,
+    part: &'a WritePart<'_>,
+    of: impl Fn(&'a RowChange<'_, Version>) -> Vec<T>,
 ) -> RelatedValues<T> {
     let (mut row_positions, mut values) = (Vec::new(), Vec::new());
     for (place, row) in (1..).zip(part.rows.values()) {
-        for value in of(row) {
+        for value in of(&row.change) {
             row_positions.push(place);
             values.push(value);
         }

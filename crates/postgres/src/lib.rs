@@ -7,15 +7,16 @@
 //! generation, and writes the content only if that succeeds. `docs/cluster.md` describes the
 //! design.
 
+mod base;
 mod commit;
 mod connect;
-mod decide;
 mod erase;
 mod error;
 mod events;
 mod members;
 mod outbox;
 mod owner;
+mod parts;
 mod prune;
 mod read;
 mod schema;
@@ -37,6 +38,7 @@ use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::checksum::TurnCounters;
+use memoird_store::plan::{Base, plan};
 use memoird_store::verify::FileCheck;
 use memoird_store::{
     CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
@@ -49,13 +51,14 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
+use base::{RequiredReads, Version};
 use commit::{InDoubtCommitCounters, Lane};
 use connect::Database;
 pub use connect::{DatabaseUse, PgOptions};
-use decide::{DecidedBatch, RequiredReads, RowBefore, StoredState, Version, WritePart, decide};
 use events::ExchangePosition;
 pub use members::{Member, Membership};
 use owner::Ownership;
+use parts::{WritePart, reject, split};
 use read::SessionRead;
 pub use schema::{MigrationStep, SchemaMigrations};
 pub use transactions::{Column, OpenTransaction, ResultRow, Transactions, Value};
@@ -217,8 +220,8 @@ impl PgStore {
         lock(&self.versions)
     }
 
-    /// Returns the data to decide a batch, from the cache or the database.
-    fn known(&self, mut needs: RequiredReads) -> Result<StoredState, StoreError> {
+    /// Returns the base of a batch, from the cache or the database.
+    fn base(&self, mut needs: RequiredReads) -> Result<Base<Version>, StoreError> {
         let mut versions = Vec::new();
         {
             let mut kept = self.versions();
@@ -232,22 +235,29 @@ impl PgStore {
         }
         let has_all =
             needs.versions.is_empty() && needs.begins.is_empty() && needs.summaries.is_empty();
-        let mut known = if has_all {
-            StoredState::default()
+        let mut base = if has_all {
+            Base::default()
         } else {
             self.database
-                .call(async |client: &Client| read::known(client, &needs).await)?
+                .call(async |client: &Client| read::base(client, &needs).await)?
         };
-        known.versions.extend(versions);
-        Ok(known)
+        base.rows.extend(versions);
+        let live = base.rows.values().map(|version| version.key.clone());
+        base.live.extend(live);
+        Ok(base)
     }
 
-    /// Writes the parts of a decided batch.
+    /// Writes the parts of a batch.
     ///
-    /// Refuses the sets that lost a race against another process.
-    fn write(&self, clock: &ClockAnchor, decided: &mut DecidedBatch) -> Result<(), StoreError> {
+    /// Calls `reject` with each generation that lost a race against another process.
+    fn write(
+        &self,
+        clock: &ClockAnchor,
+        parts: &[WritePart<'_>],
+        mut reject: impl FnMut(Generation),
+    ) -> Result<(), StoreError> {
         let mut lane = lock(&self.lane);
-        for (place, part) in std::mem::take(&mut decided.parts).iter().enumerate() {
+        for (place, part) in parts.iter().enumerate() {
             // The first part carries the clock. The others have sets that change several
             // generations.
             if place > 0 && part.rows.is_empty() {
@@ -269,19 +279,19 @@ impl PgStore {
             };
             let mut writing = lock(&self.writing);
             let mut versions = self.versions();
-            let rows = part.rows.iter().zip(&part.stamps).enumerate();
-            for (at, ((generation, row), stamp)) in rows {
+            for (at, (generation, row)) in part.rows.iter().enumerate() {
+                let change = &row.change;
                 if missed.as_ref().is_none_or(|missed| missed.contains(&at)) {
                     versions.remove(generation);
-                    decided.reject(*generation);
-                } else if row.ended.is_some() {
+                    reject(*generation);
+                } else if change.ended.is_some() {
                     versions.remove(generation);
                 } else {
                     let version = Version {
-                        key: row.key.clone(),
-                        revision: row.revision,
-                        stamp: *stamp,
-                        last_seq: row.last_seq,
+                        key: change.key.clone(),
+                        revision: change.revision,
+                        stamp: row.stamp,
+                        last_seq: change.last_seq,
                     };
                     versions.insert(*generation, version);
                 }
@@ -292,17 +302,17 @@ impl PgStore {
         Ok(())
     }
 
-    fn note_writing(&self, part: &WritePart) {
+    fn note_writing(&self, part: &WritePart<'_>) {
         let mut writing = lock(&self.writing);
-        let rows = part.rows.iter().zip(&part.stamps);
-        writing.extend(rows.map(|((name, row), stamp)| (*name, (row.revision, *stamp))));
+        let rows = part.rows.iter();
+        writing.extend(rows.map(|(name, row)| (*name, (row.change.revision, row.stamp))));
     }
 
-    fn forget_versions(&self, part: &WritePart) {
+    fn forget_versions(&self, part: &WritePart<'_>) {
         lock(&self.writing).clear();
         let mut versions = self.versions();
         for (generation, row) in &part.rows {
-            if matches!(row.before, RowBefore::Version { .. }) {
+            if !row.change.is_new() {
                 versions.remove(generation);
             }
         }
@@ -319,14 +329,13 @@ impl Store for PgStore {
             let kept = self.versions();
             RequiredReads::of(sets, |name| kept.contains_key(name))
         };
-        let known = self.known(needs)?;
+        let base = self.base(needs)?;
         let has_others = self.database.options().sharing != DatabaseUse::Unchecked;
-        let mut decided = decide(sets, known, has_others);
-        self.write(clock, &mut decided)?;
-        let rejected = decided.rejected.into_iter();
-        Ok(rejected
-            .map(|rejected| rejected.map_or(Ok(()), Err))
-            .collect())
+        let (mut results, parts) = split(sets, plan(sets, &base, has_others));
+        self.write(clock, &parts, |generation| {
+            reject(sets, &mut results, generation);
+        })?;
+        Ok(results)
     }
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {

@@ -14,6 +14,7 @@ use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
 use memoird_proto::v1;
 use memoird_store::checksum::{StoredTurn, TurnCounters, TurnKey, unknown_turn};
+use memoird_store::plan::Base;
 use memoird_store::{
     ClockAnchor, EndedRecord, GenerationOwner, JournalPage, JournalRange, KEYS_MAX, LiveOrder,
     LiveQuery, StoreError, TurnChange, WrittenTurn, WrittenTurns, encoding, summaries, windows,
@@ -21,8 +22,8 @@ use memoird_store::{
 use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, Row};
 
+use crate::base::{RequiredReads, Version};
 use crate::connect::{Arg, first, query};
-use crate::decide::{RequiredReads, StoredState, Version};
 use crate::values::{
     GenerationRow, Ulid, count, damaged, generation, get, id, key, limit, owner, subject, whole,
 };
@@ -159,11 +160,11 @@ pub(crate) async fn newest(
     rows.iter().map(version).collect()
 }
 
-pub(crate) async fn known(
+pub(crate) async fn base(
     client: &Client,
     needs: &RequiredReads,
-) -> Result<StoredState, StoreError> {
-    let mut known = StoredState::default();
+) -> Result<Base<Version>, StoreError> {
+    let mut base = Base::default();
     if !needs.versions.is_empty() {
         let names: Vec<Ulid> = needs.versions.keys().map(|name| (*name).into()).collect();
         let sql = "SELECT generation, tenant, session, revision, stamp, last_seq
@@ -175,7 +176,7 @@ pub(crate) async fn known(
                 stamp: get(&row, 4)?,
                 last_seq: count(&row, 5)?,
             };
-            known.versions.insert(generation(&row, 0)?, version);
+            base.rows.insert(generation(&row, 0)?, version);
         }
     }
     if !needs.begins.is_empty() {
@@ -186,12 +187,12 @@ pub(crate) async fn known(
             .collect();
         let sql = "SELECT generation FROM memoird.generations WHERE generation = ANY($1)";
         for row in query(client, sql, &[(&names, Type::UUID_ARRAY)]).await? {
-            known.taken.insert(generation(&row, 0)?);
+            base.taken.insert(generation(&row, 0)?);
         }
         let keys = || needs.begins.iter().map(|(key, _)| key);
         let tenants: Vec<&[u8]> = keys().map(|key| key.tenant.as_str().as_bytes()).collect();
         let sessions: Vec<&[u8]> = keys().map(|key| key.session.as_str().as_bytes()).collect();
-        let sql = "SELECT DISTINCT g.generation, g.tenant, g.session
+        let sql = "SELECT DISTINCT g.tenant, g.session
                    FROM unnest($1::bytea[], $2::bytea[]) AS k(tenant, session)
                        JOIN memoird.generations AS g USING (tenant, session)
                    WHERE g.ended_at IS NULL";
@@ -200,7 +201,7 @@ pub(crate) async fn known(
             (&sessions, Type::BYTEA_ARRAY),
         ];
         for row in query(client, sql, &args).await? {
-            known.live.insert(key(&row, 1, 2)?, generation(&row, 0)?);
+            base.live.insert(key(&row, 0, 1)?);
         }
     }
     if !needs.summaries.is_empty() {
@@ -215,12 +216,12 @@ pub(crate) async fn known(
                    FROM memoird.summaries WHERE generation = ANY($1)";
         let args: [Arg<'_>; 2] = [(&names, Type::UUID_ARRAY), (&rewound, Type::UUID_ARRAY)];
         for row in query(client, sql, &args).await? {
-            let of = known.summaries.entry(generation(&row, 0)?).or_default();
+            let of = base.summaries.entry(generation(&row, 0)?).or_default();
             let body: Option<&[u8]> = get(&row, 2)?;
             of.insert(number(&row, 1)?, body.and_then(summaries::decode));
         }
     }
-    Ok(known)
+    Ok(base)
 }
 
 pub(crate) enum SessionRead {

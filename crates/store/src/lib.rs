@@ -14,6 +14,7 @@ mod live;
 mod lock;
 mod memory;
 pub mod options;
+pub mod plan;
 pub mod snapshot;
 mod sqlite;
 pub mod sqlite_file;
