@@ -6,85 +6,53 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction, params};
 
-use memoird_core::change::SummaryChange;
-use memoird_core::compaction::{CompactionStatus, Summary};
+use memoird_core::compaction::Summary;
 use memoird_core::ids::Generation;
 
+use crate::plan::{RowChange, StoredSummaries};
 use crate::{StoreError, summaries};
 
-/// Writes the status of a compaction and the change to its summary.
-pub(super) fn write(
+/// Writes the status of a compaction and the changes to summaries.
+pub(super) fn write<R>(
     transaction: &Transaction<'_>,
-    generation: Generation,
-    status: &Arc<CompactionStatus>,
-    summary: &SummaryChange,
+    change: &RowChange<'_, R>,
 ) -> Result<(), StoreError> {
-    let status = corrected(transaction, generation, status, summary)?;
-    let generation = generation.to_bytes();
-    transaction
-        .prepare_cached("INSERT OR REPLACE INTO compactions (generation, status) VALUES (?, ?)")?
-        .execute(params![generation, summaries::encode_status(&status)])?;
-    match summary {
-        SummaryChange::Stays => {}
-        SummaryChange::Made(made) => {
-            // Numbers only grow. If the status was damaged they restart, and an old summary with a
-            // higher number must not be taken for a newer one.
-            transaction
-                .prepare_cached("DELETE FROM summaries WHERE generation = ? AND number >= ?")?
-                .execute(params![generation, made.number])?;
-            transaction
-                .prepare_cached(
-                    "INSERT INTO summaries (generation, number, body) VALUES (?, ?, ?)",
-                )?
-                .execute(params![generation, made.number, summaries::encode(made)])?;
-        }
-        SummaryChange::Undone(number) => {
-            transaction
-                .prepare_cached("DELETE FROM summaries WHERE generation = ? AND number = ?")?
-                .execute(params![generation, number])?;
-        }
-        SummaryChange::Rewound { after_seq } => {
-            let standing = standing(transaction, generation, *after_seq)?;
-            let number = standing.map_or(0, |summary| summary.number);
-            transaction
-                .prepare_cached("DELETE FROM summaries WHERE generation = ? AND number > ?")?
-                .execute(params![generation, number])?;
-        }
+    let generation = change.generation.to_bytes();
+    if let Some(status) = &change.compaction {
+        transaction
+            .prepare_cached(
+                "INSERT OR REPLACE INTO compactions (generation, status) VALUES (?, ?)",
+            )?
+            .execute(params![generation, summaries::encode_status(status)])?;
+    }
+    for number in &change.summaries_gone {
+        transaction
+            .prepare_cached("DELETE FROM summaries WHERE generation = ? AND number = ?")?
+            .execute(params![generation, number])?;
+    }
+    for (number, summary) in &change.summaries_made {
+        transaction
+            .prepare_cached(
+                "INSERT OR REPLACE INTO summaries (generation, number, body) VALUES (?, ?, ?)",
+            )?
+            .execute(params![generation, number, summaries::encode(summary)])?;
     }
     Ok(())
 }
 
-/// Returns the status after a change. Only the store knows the current summary after a rewind.
-pub(super) fn corrected(
+/// Returns the summaries of a generation, by number.
+pub(super) fn stored(
     connection: &Connection,
     generation: Generation,
-    status: &Arc<CompactionStatus>,
-    summary: &SummaryChange,
-) -> Result<Arc<CompactionStatus>, StoreError> {
-    let status = summaries::kept_status(status);
-    let SummaryChange::Rewound { after_seq } = summary else {
-        return Ok(status);
-    };
-    let standing = standing(connection, generation.to_bytes(), *after_seq)?;
-    Ok(summaries::status_through(&status, standing.as_ref()))
-}
-
-/// Returns the newest summary that decodes and covers no turn after this one.
-fn standing(
-    connection: &Connection,
-    generation: [u8; 16],
-    after_seq: u64,
-) -> Result<Option<Summary>, StoreError> {
-    let sql = "SELECT body FROM summaries WHERE generation = ? ORDER BY number DESC";
+    with_bodies: bool,
+) -> Result<StoredSummaries, StoreError> {
+    let sql = "SELECT number, CASE WHEN ?2 THEN body END FROM summaries WHERE generation = ?1";
     let mut statement = connection.prepare_cached(sql)?;
-    let mut rows = statement.query([generation])?;
-    while let Some(row) = rows.next()? {
-        let summary = summaries::decode(&row.get::<_, Vec<u8>>(0)?);
-        if let Some(summary) = summary.filter(|summary| summary.through_seq <= after_seq) {
-            return Ok(Some(summary));
-        }
-    }
-    Ok(None)
+    let rows = statement.query_map(params![generation.to_bytes(), with_bodies], |row| {
+        let body = row.get_ref(1)?.as_blob_or_null()?;
+        Ok((row.get(0)?, body.and_then(summaries::decode)))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// Returns the current summary: the newest that decodes.

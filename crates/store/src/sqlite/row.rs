@@ -1,5 +1,6 @@
 //! Rows of generations, with the same columns in the pending table and in the indexed table.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use rusqlite::types::Type;
@@ -11,6 +12,7 @@ use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
 
+use crate::plan::{BaseRow, RowBefore, RowChange, RowState};
 use crate::{GenerationOwner, encoding, options, summaries};
 
 /// Version of the encoding.
@@ -45,7 +47,40 @@ pub(super) fn select_from(table: &str) -> String {
     )
 }
 
+impl BaseRow for Cow<'_, GenerationRow> {
+    fn state(&self) -> RowState<'_> {
+        RowState {
+            key: &self.key,
+            revision: self.head.revision,
+            last_seq: self.head.last_seq,
+            is_live: self.ended.is_none(),
+        }
+    }
+}
+
 impl GenerationRow {
+    /// Returns the row after the changes of a batch.
+    pub(super) fn changed(change: &RowChange<'_, Cow<'_, Self>>) -> Self {
+        let mut row = match change.before {
+            RowBefore::Nothing { created_at } => {
+                let last_access = change.last_access.unwrap_or_default();
+                Self {
+                    key: change.key.clone(),
+                    head: Head::begin(change.generation, created_at, last_access),
+                    kept: LiveSet::default(),
+                    ended: None,
+                }
+            }
+            RowBefore::Row(row) => Self::clone(row),
+        };
+        change.apply_to(&mut row.head);
+        if let Some(live_set) = change.live_set {
+            row.kept.clone_from(live_set);
+        }
+        row.ended = change.ended.map(|(at, reason, _)| (at, reason));
+        row
+    }
+
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let subject: Option<String> = row.get(4)?;
         let kept = encoding::decode_live_set(row.get_ref(9)?.as_blob()?);

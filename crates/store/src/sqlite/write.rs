@@ -1,19 +1,16 @@
 //! Writes change sets in one transaction per batch. Each set is written whole or rejected.
 //!
-//! A set is validated before any of it is written, so a rejected one needs no rollback.
+//! The batch is planned before any of it is written, so a rejected set needs no rollback.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rusqlite::types::Null;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, Rewound, UpdatedTurn};
-use memoird_core::history::LiveSet;
-use memoird_core::idempotency::{Fingerprint, KeyRecord};
-use memoird_core::ids::{Generation, SessionKey};
-use memoird_core::session::Head;
-use memoird_core::window::SavedCut;
+use memoird_core::change::{ChangeKind, ChangeSet, SummaryChange, UpdatedTurn};
+use memoird_core::ids::Generation;
 
 use super::compaction;
 use super::outbox;
@@ -25,6 +22,7 @@ use super::prune::{Pruned, has_keys_before, prune};
 use super::rewound;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
 use crate::checksum::{Protection, TurnKey, protect};
+use crate::plan::{Base, NewKey, Plan, RowChange, plan};
 use crate::{
     ClockAnchor, PrewritePart, PruneBefore, PruneBounds, StaleBase, StoreError, options, windows,
 };
@@ -44,19 +42,6 @@ pub(super) struct Writer {
 
 /// The result of each set, and the number of prewritten turns.
 type CommitResults = (Vec<Result<(), StaleBase>>, usize);
-
-enum Fault {
-    /// Its base is stale.
-    StaleBase(StaleBase),
-    /// The whole transaction failed.
-    Store(StoreError),
-}
-
-impl From<StoreError> for Fault {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
 
 impl Writer {
     /// Opens a journal and flushes what a crash left in the pending table.
@@ -138,34 +123,24 @@ impl Writer {
             .begin_flush_if_due(&self.connection, self.next_turn - 1)?;
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
-        let mut decider = Decider {
-            transaction: &transaction,
-            pending_table: &self.pending_table,
-            pending: PendingChanges::default(),
-        };
-        let mut answers = Vec::with_capacity(sets.len());
-        let mut next_turn = self.next_turn;
-        let mut content = Content {
+        let base = read_base(&transaction, &self.pending_table, sets)?;
+        let plan = plan(sets, &base, false);
+        let mut writer = PlanWriter {
             transaction: &transaction,
             pending_table: &self.pending_table,
             prewrite: &self.prewrite,
-            next_turn: &mut next_turn,
+            pending: PendingChanges::default(),
+            next_turn: self.next_turn,
             claimed: None,
         };
-        for set in sets {
-            answers.push(match decider.decide(set) {
-                Err(Fault::Store(error)) => return Err(error),
-                Err(Fault::StaleBase(refused)) => Err(refused),
-                Ok(()) => {
-                    for change in &set.changes {
-                        content.write(change, &mut decider.pending)?;
-                        decider.owe(change)?;
-                    }
-                    Ok(())
-                }
-            });
-        }
-        let claimed = content.claimed;
+        writer.write(&plan)?;
+        let results = plan.results;
+        let PlanWriter {
+            pending,
+            next_turn,
+            claimed,
+            ..
+        } = writer;
         if let Some(last_id) = claimed {
             prewrite::claim(&transaction, last_id)?;
         }
@@ -173,7 +148,6 @@ impl Writer {
             Some(part) => self.prewrite.write(&transaction, part)?,
             None => PrewrittenPart::default(),
         };
-        let pending = decider.pending;
         let sql = format!("INSERT INTO intake_heads ({COLUMNS}) VALUES ({PLACES})");
         let mut insert = transaction.prepare_cached(&sql)?;
         for row in pending.rows_in_order() {
@@ -197,7 +171,7 @@ impl Writer {
         }
         let prewritten_turns = prewritten.turns();
         self.prewrite.extend(prewritten);
-        Ok((answers, prewritten_turns))
+        Ok((results, prewritten_turns))
     }
 
     /// Removes prewritten contents of sets that were given up.
@@ -245,268 +219,131 @@ impl Writer {
     }
 }
 
-/// Validates sets one after the other, each based on the result of the previous ones.
-struct Decider<'a> {
-    transaction: &'a Transaction<'a>,
-    /// Changes of earlier transactions.
+/// Reads the rows that a batch changes, and what may conflict with the generations it starts.
+fn read_base<'a>(
+    transaction: &Transaction<'_>,
     pending_table: &'a PendingTable,
-    /// Changes of this transaction.
-    pending: PendingChanges,
-}
-
-/// Changes of a set that is not fully validated yet.
-#[derive(Default)]
-struct Draft {
-    rows: HashMap<Generation, GenerationRow>,
-    live: HashMap<SessionKey, Option<Generation>>,
-    order: Vec<Generation>,
-}
-
-impl Decider<'_> {
-    fn decide(&mut self, set: &ChangeSet) -> Result<(), Fault> {
-        let mut draft = Draft::default();
-        for change in &set.changes {
-            let row = self.changed(&draft, change)?;
-            let generation = row.head.generation;
-            let live = row.ended.is_none().then_some(generation);
-            draft.live.insert(row.key.clone(), live);
-            draft.order.retain(|known| *known != generation);
-            draft.order.push(generation);
-            draft.rows.insert(generation, row);
-        }
-        for generation in draft.order {
-            draft
-                .rows
-                .remove(&generation)
-                .into_iter()
-                .for_each(|row| self.pending.put(row));
-        }
-        Ok(())
-    }
-
-    /// Inserts the deliveries caused by the end of a generation.
-    fn owe(&self, change: &Change) -> Result<(), StoreError> {
-        let ChangeKind::End { reason, at, owed } = &change.kind else {
-            return Ok(());
-        };
-        match self.pending.row(change.generation) {
-            Some(row) => outbox::owe(self.transaction, row, *reason, at.steady, owed),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns the row of a generation after a change.
-    fn changed(&self, draft: &Draft, change: &Change) -> Result<GenerationRow, Fault> {
+    sets: &[ChangeSet],
+) -> Result<Base<Cow<'a, GenerationRow>>, StoreError> {
+    let mut base = Base::default();
+    let mut known = HashSet::new();
+    for change in sets.iter().flat_map(|set| &set.changes) {
         let generation = change.generation;
-        let refused = || Fault::StaleBase(StaleBase { generation });
-        if let ChangeKind::Begin {
-            key,
-            created_at,
-            last_access,
-        } = &change.kind
-        {
-            let is_free = self.live(draft, key)?.is_none();
-            let is_new = self.row(draft, generation)?.is_none();
-            let head = Head::begin(generation, *created_at, *last_access);
-            let row = GenerationRow {
-                key: key.clone(),
-                head,
-                kept: LiveSet::default(),
-                ended: None,
+        if known.insert(generation) {
+            let row = match pending_table.row(generation) {
+                Some(row) => Some(Cow::Borrowed(row)),
+                None => indexed_row(transaction, generation)?.map(Cow::Owned),
             };
-            return (is_free && is_new).then_some(row).ok_or_else(refused);
+            base.rows.extend(row.map(|row| (generation, row)));
         }
-        let mut row = self
-            .row(draft, generation)?
-            .filter(|row| row.ended.is_none())
-            .ok_or_else(refused)?;
-        if change.expected_revision != row.head.revision {
-            return Err(refused());
-        }
-        row.head.revision += 1;
         match &change.kind {
-            ChangeKind::Begin { .. } => {}
-            ChangeKind::Append(appended) => take_turns(&mut row, appended).ok_or_else(refused)?,
-            ChangeKind::Rewind(rewound) => take_back(&mut row, rewound).ok_or_else(refused)?,
-            ChangeKind::UpdateTurn(updated) => {
-                row.head.totals = updated.totals;
-                row.kept.clone_from(&updated.kept);
+            ChangeKind::Begin { key, .. } => {
+                let live = match pending_table.live(key) {
+                    Some(live) => live,
+                    None => indexed_live(transaction, key)?,
+                };
+                base.live.extend(live.map(|_| key.clone()));
             }
-            ChangeKind::PatchState(patched) => {
-                row.head.state_version = patched.version;
-                row.head.last_access = patched.last_access;
+            ChangeKind::Compact { summary, .. } => {
+                let with_bodies = matches!(summary, SummaryChange::Rewound { .. });
+                if with_bodies || !base.summaries.contains_key(&generation) {
+                    let stored = compaction::stored(transaction, generation, with_bodies)?;
+                    base.summaries.insert(generation, stored);
+                }
             }
-            ChangeKind::SetOptions(options) => row.head.options = Some(Arc::clone(options)),
-            ChangeKind::Touch { last_access, .. } => row.head.last_access = *last_access,
-            ChangeKind::Compact {
-                status, summary, ..
-            } => {
-                let status = compaction::corrected(self.transaction, generation, status, summary)?;
-                row.head.compaction = Some(status);
-            }
-            ChangeKind::End { reason, at, .. } => row.ended = Some((*at, *reason)),
-        }
-        Ok(row)
-    }
-
-    fn row(&self, draft: &Draft, generation: Generation) -> Result<Option<GenerationRow>, Fault> {
-        let noted = draft
-            .rows
-            .get(&generation)
-            .or_else(|| self.pending.row(generation));
-        match noted.or_else(|| self.pending_table.row(generation)) {
-            Some(row) => Ok(Some(row.clone())),
-            None => Ok(indexed_row(self.transaction, generation)?),
+            _ => {}
         }
     }
-
-    fn live(&self, draft: &Draft, key: &SessionKey) -> Result<Option<Generation>, Fault> {
-        let noted = draft
-            .live
-            .get(key)
-            .copied()
-            .or_else(|| self.pending.live(key));
-        match noted.or_else(|| self.pending_table.live(key)) {
-            Some(live) => Ok(live),
-            None => Ok(indexed_live(self.transaction, key)?),
-        }
-    }
+    Ok(base)
 }
 
-/// Applies an append to a row. `None` unless its seqs continue those of the generation.
-fn take_turns(row: &mut GenerationRow, appended: &Appended) -> Option<()> {
-    let head = &mut row.head;
-    for (seq, _) in &appended.turns {
-        if *seq != head.last_seq + 1 {
-            return None;
-        }
-        head.last_seq = *seq;
-        head.newest_seq = *seq;
-    }
-    head.totals = appended.totals;
-    head.partial = appended.partial;
-    head.last_access = appended.last_access;
-    if appended.subject.is_some() {
-        head.subject.clone_from(&appended.subject);
-    }
-    row.kept.clone_from(&appended.kept);
-    Some(())
-}
-
-/// Applies a rewind to a row. `None` if the newest turn is not the expected one.
-fn take_back(row: &mut GenerationRow, rewound: &Rewound) -> Option<()> {
-    let head = &mut row.head;
-    if rewound.through_seq != head.last_seq || rewound.after_seq > head.last_seq {
-        return None;
-    }
-    head.newest_seq = rewound.newest_seq;
-    head.totals = rewound.totals;
-    head.partial = rewound.partial;
-    head.last_access = rewound.last_access;
-    row.kept.clone_from(&rewound.kept);
-    Some(())
-}
-
-/// Writes the content of changes, other than the state of their generations.
-struct Content<'a> {
+/// Writes the rows of a plan.
+struct PlanWriter<'a> {
     transaction: &'a Transaction<'a>,
     /// Changes of earlier transactions.
     pending_table: &'a PendingTable,
     /// Contents already prewritten.
     prewrite: &'a Prewrite,
-    next_turn: &'a mut i64,
+    /// Changes of this transaction.
+    pending: PendingChanges,
+    next_turn: i64,
     /// Id of the last prewritten content that now has its turn.
     claimed: Option<i64>,
 }
 
-impl Content<'_> {
-    fn write(&mut self, change: &Change, pending: &mut PendingChanges) -> Result<(), StoreError> {
-        let (transaction, generation) = (self.transaction, change.generation);
-        match &change.kind {
-            ChangeKind::Append(appended) => {
-                write_cuts(transaction, generation, appended.cuts.as_deref())?;
-                self.write_turns(generation, appended, pending)?;
-                write_key(
-                    transaction,
-                    &appended.key,
-                    appended.idempotency.as_ref(),
-                    pending,
-                )
-            }
-            ChangeKind::Rewind(rewind) => {
-                write_cuts(transaction, generation, rewind.cuts.as_deref())?;
-                rewound::add(
-                    transaction,
-                    generation,
-                    rewind.after_seq + 1,
-                    rewind.through_seq,
-                )?;
-                if let Some((key, seqs)) = &rewind.taken {
-                    rewound::note_taken(transaction, generation, key, seqs)?;
-                }
-                write_key(
-                    transaction,
-                    &rewind.key,
-                    rewind.idempotency.as_ref(),
-                    pending,
-                )
-            }
-            ChangeKind::UpdateTurn(updated) => {
-                write_cuts(transaction, generation, updated.cuts.as_deref())?;
-                self.replace_turn(generation, updated, pending)
-            }
-            ChangeKind::Touch { cuts, .. } => write_cuts(transaction, generation, cuts.as_deref()),
-            ChangeKind::PatchState(patched) => {
-                transaction
-                    .prepare_cached(
-                        "INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)",
-                    )?
-                    .execute(params![generation.to_bytes(), &*patched.state_json])?;
-                write_key(
-                    transaction,
-                    &patched.key,
-                    patched.idempotency.as_ref(),
-                    pending,
-                )
-            }
-            ChangeKind::SetOptions(decided) => {
-                transaction
-                    .prepare_cached(
-                        "INSERT OR REPLACE INTO options (generation, options) VALUES (?, ?)",
-                    )?
-                    .execute(params![generation.to_bytes(), options::encode(decided)])?;
-                Ok(())
-            }
-            ChangeKind::Compact {
-                status,
-                summary,
-                cuts,
-            } => {
-                write_cuts(transaction, generation, cuts.as_deref())?;
-                compaction::write(transaction, generation, status, summary)
-            }
-            ChangeKind::Begin { .. } | ChangeKind::End { .. } => Ok(()),
+impl PlanWriter<'_> {
+    fn write(&mut self, plan: &Plan<'_, Cow<'_, GenerationRow>>) -> Result<(), StoreError> {
+        for change in plan.rows.values() {
+            self.write_row(change)?;
         }
+        for (generation, appended) in &plan.appends {
+            self.write_turns(*generation, &appended.turns)?;
+        }
+        for (generation, updated) in &plan.updates {
+            self.replace_turn(*generation, updated)?;
+        }
+        for key in &plan.keys {
+            self.write_key(*key)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the changes to a generation, except to its turns and keys.
+    fn write_row(
+        &mut self,
+        change: &RowChange<'_, Cow<'_, GenerationRow>>,
+    ) -> Result<(), StoreError> {
+        let (transaction, generation) = (self.transaction, change.generation);
+        let name = generation.to_bytes();
+        if let Some(cuts) = change.cuts {
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO windows (generation, cuts) VALUES (?, ?)")?
+                .execute(params![name, windows::encode(cuts)])?;
+        }
+        if let Some(patched) = change.patched {
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)")?
+                .execute(params![name, &*patched.state_json])?;
+        }
+        if let Some(decided) = change.options {
+            transaction
+                .prepare_cached(
+                    "INSERT OR REPLACE INTO options (generation, options) VALUES (?, ?)",
+                )?
+                .execute(params![name, options::encode(decided)])?;
+        }
+        for (first, last) in change.rewound.iter() {
+            rewound::add(transaction, generation, first, last)?;
+        }
+        for (key, seqs) in &change.rewinds {
+            rewound::note_taken(transaction, generation, key, seqs)?;
+        }
+        compaction::write(transaction, change)?;
+        let row = GenerationRow::changed(change);
+        if let Some((at, reason, owed)) = change.ended {
+            outbox::owe(transaction, &row, reason, at.steady, owed)?;
+        }
+        self.pending.put(row);
+        Ok(())
     }
 
     fn write_turns(
         &mut self,
         generation: Generation,
-        appended: &Appended,
-        pending: &mut PendingChanges,
+        turns: &[(u64, Arc<[u8]>)],
     ) -> Result<(), StoreError> {
         let id_bytes = generation.to_bytes();
         let mut insert = self.transaction.prepare_cached(
             "INSERT INTO turns (id, generation, seq, content, header, checksum, content_id)
              VALUES (?, ?, ?, ?, ?, ?, ?)",
         )?;
-        let mut prewritten = self.prewrite.of(generation, &appended.turns).iter();
-        for (seq, content) in &appended.turns {
+        let mut prewritten = self.prewrite.of(generation, turns).iter();
+        for (seq, content) in turns {
             let place = TurnKey {
                 generation,
                 seq: *seq,
             };
-            let id = *self.next_turn;
+            let id = self.next_turn;
             match prewritten.next() {
                 Some(written) => {
                     let Protection { header, checksum } = &written.protection;
@@ -539,8 +376,8 @@ impl Content<'_> {
                 seq: whole(*seq),
                 id,
             };
-            pending.put_turn(generation, turn);
-            *self.next_turn += 1;
+            self.pending.put_turn(generation, turn);
+            self.next_turn += 1;
         }
         Ok(())
     }
@@ -550,10 +387,10 @@ impl Content<'_> {
         &self,
         generation: Generation,
         updated: &UpdatedTurn,
-        pending: &PendingChanges,
     ) -> Result<(), StoreError> {
         let (transaction, name, seq) = (self.transaction, generation.to_bytes(), updated.seq);
-        let unindexed = pending
+        let unindexed = self
+            .pending
             .turn(generation, whole(seq))
             .or_else(|| self.pending_table.turn(generation, whole(seq)));
         let number: Option<i64> = match unindexed {
@@ -577,49 +414,34 @@ impl Content<'_> {
         }
         Ok(())
     }
-}
 
-fn write_cuts(
-    transaction: &Transaction<'_>,
-    generation: Generation,
-    cuts: Option<&[SavedCut]>,
-) -> Result<(), StoreError> {
-    let Some(cuts) = cuts else { return Ok(()) };
-    transaction
-        .prepare_cached("INSERT OR REPLACE INTO windows (generation, cuts) VALUES (?, ?)")?
-        .execute(params![generation.to_bytes(), windows::encode(cuts)])?;
-    Ok(())
-}
-
-/// Writes the idempotency key of a change, if it has one.
-fn write_key(
-    transaction: &Transaction<'_>,
-    session: &SessionKey,
-    idempotency: Option<&(Fingerprint, KeyRecord)>,
-    pending: &mut PendingChanges,
-) -> Result<(), StoreError> {
-    let Some((key, record)) = idempotency else {
-        return Ok(());
-    };
-    pending.count_key(session);
-    transaction
-        .prepare_cached(
-            "INSERT INTO intake_keys
-                 (tenant, session, key, content, generation, first_seq, last_seq, dropped, at)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )?
-        .execute(params![
-            session.tenant.as_str(),
-            session.session.as_str(),
-            key,
-            record.content,
-            record.generation.to_bytes(),
-            whole(record.first_seq),
-            whole(record.last_seq),
-            whole(record.dropped_turns),
-            whole(record.at.0),
-        ])?;
-    Ok(())
+    fn write_key(&mut self, key: NewKey<'_>) -> Result<(), StoreError> {
+        let NewKey {
+            session,
+            name,
+            record,
+            ..
+        } = key;
+        self.pending.count_key(session);
+        self.transaction
+            .prepare_cached(
+                "INSERT INTO intake_keys
+                     (tenant, session, key, content, generation, first_seq, last_seq, dropped, at)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            )?
+            .execute(params![
+                session.tenant.as_str(),
+                session.session.as_str(),
+                name,
+                record.content,
+                record.generation.to_bytes(),
+                whole(record.first_seq),
+                whole(record.last_seq),
+                whole(record.dropped_turns),
+                whole(record.at.0),
+            ])?;
+        Ok(())
+    }
 }
 
 pub(super) fn save_clock(
