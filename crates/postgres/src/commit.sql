@@ -138,32 +138,38 @@ BEGIN
         RETURNING i)
     SELECT coalesce(array_agg(i), '{}') INTO written FROM swapped;
 
-    -- After the swap, because a session whose generation ends in this batch may start another one. A generation that
-    -- starts and ends in one batch is in no unique index, hence the subquery.
+    -- After the swap, because a session whose generation ends in this batch may start another one. The unique index on
+    -- live generations makes this statement wait for other daemons that start one of the same session. So a generation
+    -- that starts and ends in this batch is inserted as live, too, and ended before the next one is inserted. Place 0
+    -- stands for all that stay live.
     IF true = ANY (row_is_new) THEN
-        WITH made AS (
-            INSERT INTO memoird.generations (generation, revision, stamp, last_seq, newest_seq,
-                last_access, turns, bytes, tokens, partial, state_version, journal_bytes,
-                created_ms, ended_ms, ended_at, reason, tenant, session, subject, kept,
-                compaction, options)
-            SELECT row_generation[i], row_revision[i], row_stamp[i], row_last_seq[i],
-                coalesce(row_newest_seq[i], 0), coalesce(row_last_access[i], 0),
-                coalesce(row_turns[i], 0), coalesce(row_bytes[i], 0), coalesce(row_tokens[i], 0),
-                coalesce(row_partial[i], false), coalesce(row_state_version[i], 0),
-                row_added_bytes[i], row_created_ms[i], row_ended_ms[i], row_ended_at[i],
-                row_reason[i], row_tenant[i], row_session[i], row_subject[i], row_kept[i],
-                row_compaction[i], row_options[i]
-            FROM generate_series(1, size) AS i
-            WHERE row_is_new[i] AND (row_ended_at[i] IS NULL
-                OR (SELECT other.generation FROM memoird.generations AS other
-                    WHERE other.tenant = row_tenant[i] AND other.session = row_session[i]
-                        AND other.ended_at IS NULL LIMIT 1) IS NULL)
-            ON CONFLICT DO NOTHING
-            RETURNING generation)
-        SELECT coalesce(array_agg(i), '{}') INTO begun
-            FROM made JOIN generate_series(1, size) AS i ON made.generation = row_generation[i];
+        begun := '{}';
+        FOREACH place IN ARRAY ARRAY(SELECT i FROM generate_series(1, size) AS i
+            WHERE row_is_new[i] AND row_ended_at[i] IS NOT NULL ORDER BY i) || 0 LOOP
+            WITH made AS (
+                INSERT INTO memoird.generations (generation, revision, stamp, last_seq, newest_seq,
+                    last_access, turns, bytes, tokens, partial, state_version, journal_bytes,
+                    created_ms, tenant, session, subject, kept, compaction, options)
+                SELECT row_generation[i], row_revision[i], row_stamp[i], row_last_seq[i],
+                    coalesce(row_newest_seq[i], 0), coalesce(row_last_access[i], 0),
+                    coalesce(row_turns[i], 0), coalesce(row_bytes[i], 0), coalesce(row_tokens[i], 0),
+                    coalesce(row_partial[i], false), coalesce(row_state_version[i], 0),
+                    row_added_bytes[i], row_created_ms[i], row_tenant[i], row_session[i],
+                    row_subject[i], row_kept[i], row_compaction[i], row_options[i]
+                FROM generate_series(1, size) AS i
+                WHERE row_is_new[i] AND (i = place OR place = 0 AND row_ended_at[i] IS NULL)
+                ON CONFLICT DO NOTHING
+                RETURNING generation)
+            SELECT begun || coalesce(array_agg(i), '{}') INTO begun
+                FROM made JOIN generate_series(1, size) AS i ON made.generation = row_generation[i];
+            IF place > 0 THEN
+                UPDATE memoird.generations AS g SET ended_ms = row_ended_ms[place],
+                        ended_at = row_ended_at[place], reason = row_reason[place]
+                    WHERE g.generation = row_generation[place] AND place = ANY (begun);
+            END IF;
+        END LOOP;
         -- A key that another daemon used after this one checked, in a generation that has started and ended since. This
-        -- statement sees what was written before the new generation was inserted. Timelines differ by less than a
+        -- statement sees all that was written before the new generation was inserted. Timelines differ by less than a
         -- minute.
         IF key_row IS NOT NULL AND cardinality(begun) > 0 THEN
             WITH used AS (

@@ -59,6 +59,10 @@ pub(crate) const JOURNAL: SchemaMigrations = SchemaMigrations {
             sql: V7,
             min_reader: 1,
         },
+        MigrationStep {
+            sql: V8,
+            min_reader: 1,
+        },
     ],
 };
 
@@ -342,6 +346,9 @@ const V6: &str = concat!(
 
 /// Functions that load sessions. Planning a load took longer than executing it.
 const V7: &str = include_str!("load.sql");
+
+/// A `commit_batch` that applies a key once if two daemons start and end a generation with it.
+const V8: &str = V5;
 
 /// SQL that creates a schema and its version table.
 fn create_schema_sql(schema: &str) -> String {

@@ -20,6 +20,7 @@ use memoird_store::{
 
 use crate::chat::{Chat, begun, named};
 use crate::kit::*;
+use crate::late::{until, waiting};
 use crate::outbox::owing_end;
 use crate::proxy::{NetworkFaults, behind_proxy};
 use crate::seeds::seeds;
@@ -98,6 +99,33 @@ fn concurrent_starts_create_one_session() {
     }
     assert_eq!(live_heads(&one).len(), 20);
     assert_eq!(database.number("SELECT count(*) FROM memoird.turns"), 40);
+}
+
+/// Both statements have started before either has written the key.
+#[test]
+fn key_is_applied_once_by_concurrent_generations_that_end() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    let key = key("t", "s");
+    let apply = |store: &PgStore, name: u128| {
+        let (mut chat, begin) = Chat::begin(&key, Generation::new(1, name), 1);
+        let append = chat.append_command(&named("u a", 7, 1), 2);
+        write(store, &[set([begin, append]), set([chat.end(3)])])
+    };
+    let held = database.hold("LOCK TABLE memoird.idempotency IN EXCLUSIVE MODE");
+    let results = thread::scope(|scope| {
+        let first = scope.spawn(|| apply(&one, 1));
+        let second = scope.spawn(|| apply(&other, 2));
+        until(|| waiting(&database) == 2);
+        drop(held);
+        [first.join().unwrap(), second.join().unwrap()]
+    });
+    let applied = results.iter().filter(|sets| sets.iter().all(Result::is_ok));
+    assert_eq!(applied.count(), 1, "{results:?}");
+    assert_eq!(database.number("SELECT count(*) FROM memoird.turns"), 2);
+    let generations = "SELECT count(*) FROM memoird.generations WHERE ended_at = 3";
+    assert_eq!(database.number(generations), 1);
+    assert!(live_heads(&one).is_empty());
 }
 
 /// The end and the start in one set are written by a statement of their own.

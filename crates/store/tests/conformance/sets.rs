@@ -15,6 +15,7 @@ for_every_store!(
     ended_generation_refuses_changes,
     refused_set_leaves_no_trace_in_batch,
     sets_of_a_batch_build_on_each_other,
+    session_starts_and_ends_repeatedly_in_a_batch,
     set_built_on_refused_set_is_refused,
     empty_set_is_accepted,
     append_without_turns_keeps_seq,
@@ -168,6 +169,25 @@ fn sets_of_a_batch_build_on_each_other(store: &dyn Store) {
         seqs(store, &first.key, Some(first.generation())),
         Some(vec![1, 2, 3])
     );
+}
+
+fn session_starts_and_ends_repeatedly_in_a_batch(store: &dyn Store) {
+    let key = key("t", "s");
+    let live = Generation::new(1, 2);
+    let chats = [3, 1, 2].map(|name| Chat::begin(&key, Generation::new(1, name), 1));
+    let sets = chats.clone().map(|(mut chat, begin)| {
+        let append = chat.append("u a", 2);
+        if chat.generation() == live {
+            set([begin, append])
+        } else {
+            set([begin, append, chat.end(3)])
+        }
+    });
+    assert_eq!(write(store, &sets), [Ok(()); 3]);
+    for (chat, _) in &chats {
+        assert_eq!(seqs(store, &key, Some(chat.generation())), Some(vec![1, 2]));
+    }
+    assert_eq!(known(store, &key).unwrap().head.generation, live);
 }
 
 fn set_built_on_refused_set_is_refused(store: &dyn Store) {
