@@ -102,6 +102,8 @@ struct Walk {
     left: BTreeMap<SessionKey, Keys>,
     /// Every generation ever begun, including rejected ones.
     generations: BTreeSet<Generation>,
+    /// Those of earlier batches. Within a batch, ids are unique, as the daemon makes them.
+    earlier: Vec<Generation>,
     /// Written changes. Each is stale if written again.
     written: Vec<Change>,
     /// Whether a compaction was written that the sessions in memory do not know of.
@@ -118,6 +120,7 @@ impl Walk {
             live: BTreeMap::new(),
             left: BTreeMap::new(),
             generations: BTreeSet::new(),
+            earlier: Vec::new(),
             written: Vec::new(),
             is_compacted: false,
         }
@@ -127,6 +130,7 @@ impl Walk {
     fn step(&mut self, sqlite: &dyn Store, memory: &dyn Store) -> (usize, usize) {
         // Some batches have the same time.
         self.at += self.random.below(4) * 3;
+        self.earlier = self.generations.iter().copied().collect();
         let sets: Vec<ChangeSet> = (0..=self.random.below(4))
             .map(|_| self.change_set(memory))
             .collect();
@@ -209,11 +213,10 @@ impl Walk {
         ChangeSet { changes }
     }
 
-    /// Invalid while another generation is live, or if the id was used before.
+    /// Invalid while another generation is live, or if an earlier batch used the id.
     fn begin(&mut self, key: &SessionKey, store: &dyn Store) -> Change {
-        let used: Vec<Generation> = self.generations.iter().copied().collect();
         let generation = match self.random.below(6) {
-            0 if !used.is_empty() => *self.random.pick(&used),
+            0 if !self.earlier.is_empty() => *self.random.pick(&self.earlier),
             _ => Generation::new(i64::try_from(self.at).unwrap(), self.random.next().into()),
         };
         let (mut chat, change) = Chat::begin(key, generation, self.at);
