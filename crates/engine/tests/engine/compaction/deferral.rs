@@ -175,7 +175,8 @@ async fn compactions_are_at_least_turns_between_min_apart() {
         talk.window().await;
         settle().await;
         let status = talk.status().await;
-        if made_at.last() != Some(&status.at_seq) && status.at_seq > 0 {
+        // An attempt on turns that are shorter than their summary makes none.
+        if made_at.len() < status.summaries as usize {
             made_at.push(status.at_seq);
         }
     }
