@@ -4,10 +4,10 @@
 //! branch moves, a delivery only writes a pack that no ref points to. A crash leaves at most that
 //! pack, and the next delivery starts from the branch again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use git2::{ObjectType, Oid};
 use memoird_core::ids::TenantId;
@@ -17,11 +17,10 @@ use memoird_engine::SessionContent;
 use super::GitConfig;
 use super::erase::MARK;
 use super::error::GitError;
-use super::existing::{self, packs_to_merge};
 use super::lock::{CancelSignal, RepositoryLock};
-use super::pack::Objects;
+use super::objects::NewObjects;
+use super::packs::{self, Deltas};
 use super::repo::{Repo, sync_dir, write};
-use super::tree::Trees;
 use super::{jsonl, markdown, message, names};
 
 /// Maximum number of attempts if the branch moves while a commit is being built.
@@ -94,23 +93,23 @@ struct Delivery<'a> {
 
 impl Delivery<'_> {
     fn commit(&self) -> Result<(), GitError> {
-        let mut objects = Objects::new();
         for _ in 0..ATTEMPTS_MAX {
             let tip = self.repo.tip()?;
             let base = tip
                 .map(|tip| self.repo.commit(tip))
                 .transpose()?
                 .map(|commit| commit.tree_id());
-            let mut trees = Trees::new(self.repo);
-            let missing = self.missing(base, &mut trees)?;
+            let missing = self.missing(base)?;
             if missing.is_empty() {
                 return Ok(());
             }
-            let commit = self.build(tip, base, &missing, &mut trees, &mut objects)?;
-            let pack = self.write_pack(&objects, &mut trees)?;
-            let advanced = self.stop.check();
-            match advanced.and_then(|()| self.advance(tip, commit, &pack)) {
-                Ok(true) => return Ok(()),
+            let mut objects = NewObjects::new(self.repo, Deltas::None, self.stop)?;
+            let commit = self.build(tip, base, &missing, &mut objects)?;
+            match self.advance(tip, commit, objects.packs()) {
+                Ok(true) => {
+                    self.merge_packs();
+                    return Ok(());
+                }
                 Ok(false) => {}
                 Err(error) => {
                     self.mark();
@@ -126,6 +125,17 @@ impl Delivery<'_> {
         )))
     }
 
+    /// Merges small packs, unless this is a retry, which may have no time for it.
+    fn merge_packs(&self) {
+        if !self.is_first {
+            return;
+        }
+        match packs::merge_small(self.repo, self.stop) {
+            Err(GitError::Stopped) | Ok(()) => {}
+            Err(error) => tracing::warn!(%error, "packs were not merged"),
+        }
+    }
+
     /// Marks the repository for a sweep, because packs have objects that no ref leads to.
     ///
     /// Sessions of this batch may be erased before the next attempt.
@@ -137,38 +147,39 @@ impl Delivery<'_> {
     }
 
     /// The checkpoints of the batch that the tree does not have.
-    fn missing(
-        &self,
-        base: Option<Oid>,
-        trees: &mut Trees<'_>,
-    ) -> Result<Vec<&Checkpoint<'_>>, GitError> {
+    fn missing(&self, base: Option<Oid>) -> Result<Vec<&Checkpoint<'_>>, GitError> {
         let mut missing: Vec<&Checkpoint<'_>> = self.batch.iter().collect();
         let Some(base) = base else {
             return Ok(missing);
         };
         let days: BTreeSet<&[String; 4]> = self.batch.iter().map(|it| &it.folders).collect();
         for folders in days {
-            let Some(day) = trees.folder(base, folders)? else {
+            let Some(day) = self.repo.folder(&self.repo.git, base, folders)? else {
                 continue;
             };
-            let ended_then = missing.iter().filter(|it| it.folders == *folders);
-            let mut absent = ended_then.map(|it| it.markdown().into_bytes()).collect();
-            trees.remove_present(day, &mut absent)?;
-            missing
-                .retain(|it| it.folders != *folders || absent.contains(it.markdown().as_bytes()));
+            let day = self.repo.tree(day)?;
+            let mut present = HashSet::new();
+            for checkpoint in missing.iter().filter(|it| it.folders == *folders) {
+                let name = checkpoint.markdown();
+                match day.get_name(&name).map(|entry| entry.kind()) {
+                    None => {}
+                    Some(Some(ObjectType::Blob)) => _ = present.insert(checkpoint.ended.generation),
+                    Some(_) => return Err(self.repo.in_the_way(&name)),
+                }
+            }
+            missing.retain(|it| !present.contains(&it.ended.generation));
         }
         Ok(missing)
     }
 
+    /// Writes the objects of a commit to packs. Returns the commit.
     fn build(
         &self,
         tip: Option<Oid>,
         base: Option<Oid>,
         missing: &[&Checkpoint<'_>],
-        trees: &mut Trees<'_>,
-        objects: &mut Objects,
+        objects: &mut NewObjects<'_>,
     ) -> Result<Oid, GitError> {
-        let refused = |error: io::Error| self.repo.damaged(&"a new object", error);
         let mut days: BTreeMap<&[String; 4], BTreeMap<String, Oid>> = BTreeMap::new();
         for checkpoint in missing {
             self.stop.check()?;
@@ -178,54 +189,31 @@ impl Delivery<'_> {
                 (checkpoint.lines(), jsonl::lines(checkpoint.ended)),
             ];
             for (name, content) in files {
-                let blob = objects.add(ObjectType::Blob, content.as_bytes());
-                day.insert(name, blob.map_err(refused)?);
+                day.insert(name, objects.add(ObjectType::Blob, content.as_bytes())?);
             }
         }
         let mut grown = base;
         for (folders, files) in days {
-            grown = Some(trees.add(grown, folders, &files, objects)?);
+            grown = Some(objects.add_files(grown, folders, &files)?);
         }
         let new: Vec<&SessionContent> = missing.iter().map(|it| it.ended).collect();
         // Always set: a commit has at least one session.
         let tree = grown.unwrap_or(Oid::ZERO_SHA1);
         let commit = message::commit(self.config, tree, tip, &new, self.at);
-        let added = objects.add(ObjectType::Commit, commit.as_bytes());
-        added.map_err(refused)
-    }
-
-    /// Writes all objects as one pack, and merges small existing packs into it.
-    ///
-    /// The existing packs are kept if they cannot be read, if there is no space for a copy, or if
-    /// this is a retry, which may have no time for copying.
-    fn write_pack(&self, objects: &Objects, trees: &mut Trees<'_>) -> Result<PathBuf, GitError> {
-        let pack_dir = self.repo.pack_dir();
-        if !self.is_first {
-            return objects.write(&pack_dir, &[], trees, self.stop);
-        }
-        let merged = packs_to_merge(&pack_dir, objects.count()).and_then(|old| {
-            let pack = objects.write(&pack_dir, &old, trees, self.stop)?;
-            existing::remove(&old, &pack);
-            Ok(pack)
-        });
-        match merged {
-            Err(GitError::Stopped) => Err(GitError::Stopped),
-            Err(error) => {
-                tracing::warn!(%error, "packs were not merged");
-                objects.write(&pack_dir, &[], trees, self.stop)
-            }
-            merged => merged,
-        }
+        let commit = objects.add(ObjectType::Commit, commit.as_bytes())?;
+        objects.flush()?;
+        Ok(commit)
     }
 
     /// Moves the branch from `tip` to `commit`.
     ///
-    /// Returns false if it is no longer at `tip`, or if a user's git has pruned the pack as
-    /// unreachable.
-    fn advance(&self, tip: Option<Oid>, commit: Oid, pack: &Path) -> Result<bool, GitError> {
+    /// Returns false if it is no longer at `tip`, or if a user's git has pruned one of the new packs
+    /// as unreachable.
+    fn advance(&self, tip: Option<Oid>, commit: Oid, packs: &[PathBuf]) -> Result<bool, GitError> {
+        self.stop.check()?;
         let branch = self.repo.branch_file();
         let lock = self.lock.take(&branch, &format!("{commit}\n"))?;
-        if self.repo.tip()? != tip || !pack.exists() {
+        if self.repo.tip()? != tip || !packs.iter().all(|pack| pack.exists()) {
             return Ok(false);
         }
         self.repo.detach_work_tree(tip)?;

@@ -22,17 +22,14 @@ use super::error::{GitError, IoContext};
 use super::lock::{CancelSignal, RepositoryLock};
 use super::message;
 use super::names;
-use super::pack::Objects;
+use super::objects::{MODE_FOLDER, NewObjects};
+use super::packs::Deltas;
 use super::read::Checkpoints;
 use super::repo::{Repo, sync_dir, write};
 use super::sweep::sweep;
-use super::tree::{Entries, Trees};
 
 /// Marker file: packs may have unreachable objects, because refs were moved or a delivery failed.
 pub(super) const MARK: &str = "memoird.sweep";
-/// Maximum number of new objects in memory before they are written as a pack.
-const OBJECTS_MAX: usize = 50_000;
-const BYTES_MAX: usize = 128 << 20;
 /// Maximum number of cached trees.
 const MEMO_MAX: usize = 200_000;
 /// Maximum number of commits named in a result. The others are counted.
@@ -72,7 +69,7 @@ pub(super) fn erase(
         folders: HashMap::new(),
         removed: HashSet::new(),
         holding: Vec::new(),
-        new: NewObjects::new(repo),
+        new: NewObjects::new(repo, Deltas::Small, stop)?,
     };
     if config.erase == EraseMode::Tombstone || has_others {
         return history.tombstone(config, &lock, has_others);
@@ -81,7 +78,7 @@ pub(super) fn erase(
     if history.commits.is_empty() && !mark.exists() {
         return Ok(ErasedElsewhere::default());
     }
-    history.new.flush(stop)?;
+    history.new.flush()?;
     write(&mark, b"")?;
     sync_dir(&repo.git_dir)?;
     history.move_refs(&lock)?;
@@ -140,13 +137,6 @@ fn find_targets(
     Ok(covered)
 }
 
-/// New objects that are not in a pack yet.
-struct NewObjects<'a> {
-    repo: &'a Repo,
-    objects: Objects,
-    trees: Trees<'a>,
-}
-
 struct History<'a> {
     repo: &'a Repo,
     stop: &'a CancelSignal,
@@ -165,39 +155,6 @@ struct History<'a> {
     new: NewObjects<'a>,
 }
 
-impl<'a> NewObjects<'a> {
-    fn new(repo: &'a Repo) -> Self {
-        Self {
-            repo,
-            objects: Objects::new(),
-            trees: Trees::new(repo),
-        }
-    }
-
-    fn add(&mut self, kind: ObjectType, content: Vec<u8>) -> Result<Oid, GitError> {
-        let added = self.objects.add(kind, &content);
-        let id = added.map_err(|error| self.repo.damaged(&"a new object", error))?;
-        if kind == ObjectType::Tree {
-            self.trees.note(id, content);
-        }
-        Ok(id)
-    }
-
-    fn flush_when_full(&mut self, stop: &CancelSignal) -> Result<(), GitError> {
-        let is_full = self.objects.count() >= OBJECTS_MAX || self.objects.bytes() >= BYTES_MAX;
-        if is_full { self.flush(stop) } else { Ok(()) }
-    }
-
-    fn flush(&mut self, stop: &CancelSignal) -> Result<(), GitError> {
-        if self.objects.count() > 0 {
-            let pack_dir = self.repo.pack_dir();
-            self.objects.write(&pack_dir, &[], &mut self.trees, stop)?;
-        }
-        *self = Self::new(self.repo);
-        Ok(())
-    }
-}
-
 impl History<'_> {
     fn rewrite(&mut self) -> Result<(), GitError> {
         for id in self.all_commits()? {
@@ -214,7 +171,6 @@ impl History<'_> {
                 _ => self.commit(id, new_tree, &new_parents)?,
             };
             self.commits.insert(id, place);
-            self.new.flush_when_full(self.stop)?;
             if self.folders.len() > MEMO_MAX {
                 self.folders.clear();
             }
@@ -260,30 +216,29 @@ impl History<'_> {
             return Ok(*known);
         }
         self.stop.check()?;
-        let bytes = self.repo.read(id, ObjectType::Tree)?;
-        let empty = self.empty_folder()?;
-        let mut new = Vec::with_capacity(bytes.len());
-        let mut entries = Entries::of(&bytes);
-        for entry in entries.by_ref() {
-            if entry.is_folder() {
-                let was = self.repo.id(entry.id)?;
-                let is = self.tree_without(was)?;
-                if is != empty || was == empty {
-                    entry.write_with(is, &mut new);
-                }
-            } else if self.is_covered(entry.name) {
-                self.removed.insert(self.repo.id(entry.id)?);
-            } else {
-                new.extend_from_slice(&bytes[entry.range]);
+        let mut folders = Vec::new();
+        let mut changes = Vec::new();
+        for entry in &self.repo.tree(id)? {
+            let name = entry.name_bytes();
+            if entry.kind() == Some(ObjectType::Tree) {
+                folders.push((name.to_owned(), entry.id()));
+            } else if self.is_covered(name) {
+                self.removed.insert(entry.id());
+                changes.push((name.to_owned(), None));
             }
         }
-        if !entries.is_at_end() {
-            return Err(self.repo.damaged(&id, "is no tree"));
+        let empty = self.empty_folder()?;
+        for (name, was) in folders {
+            let is = self.tree_without(was)?;
+            if is != was {
+                changes.push((name, (is != empty).then_some((is, MODE_FOLDER))));
+            }
         }
-        let is = if new == bytes {
+        let is = if changes.is_empty() {
             id
         } else {
-            self.new.add(ObjectType::Tree, new)?
+            let changes = changes.iter().map(|(name, change)| (&**name, *change));
+            self.new.change_tree(Some(id), changes)?
         };
         self.folders.insert(id, is);
         Ok(is)
@@ -324,7 +279,7 @@ impl History<'_> {
         new.push(b'\n');
         let text = rest.strip_prefix(b"\n").unwrap_or(rest);
         new.extend_from_slice(&self.message(text));
-        let made = self.new.add(ObjectType::Commit, new)?;
+        let made = self.new.add(ObjectType::Commit, &new)?;
         self.made.insert(made, tree);
         Ok(made)
     }
@@ -355,7 +310,7 @@ impl History<'_> {
                 _ => self.replacement_of(target),
             };
             if place != target {
-                self.new.flush(self.stop)?;
+                self.new.flush()?;
                 self.move_ref(lock, &name, target, place)?;
             }
         }
@@ -397,7 +352,7 @@ impl History<'_> {
             return Err(self.repo.damaged(&id, what));
         }
         let new = unsigned.replacen(&from, &to, 1).into_bytes();
-        self.new.add(ObjectType::Tag, new)
+        self.new.add(ObjectType::Tag, &new)
     }
 
     /// Keeps the history: removes the files with a new commit, and reports who still has them.
@@ -415,7 +370,7 @@ impl History<'_> {
             if self.removed.len() > known {
                 self.holding.push(id);
             }
-            self.new = NewObjects::new(self.repo);
+            self.new.clear()?;
             if self.folders.len() > MEMO_MAX {
                 self.folders.clear();
             }
@@ -431,8 +386,8 @@ impl History<'_> {
                     "tree {new_tree}\nparent {tip}\nauthor {who} {at} +0000\n\
                      committer {who} {at} +0000\n\nErase checkpoints\n"
                 );
-                let commit = self.new.add(ObjectType::Commit, body.into_bytes())?;
-                self.new.flush(self.stop)?;
+                let commit = self.new.add(ObjectType::Commit, body.as_bytes())?;
+                self.new.flush()?;
                 self.repo.detach_work_tree(Some(tip))?;
                 self.move_ref(lock, &self.repo.ref_name(), tip, commit)?;
             }

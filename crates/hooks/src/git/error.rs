@@ -51,6 +51,24 @@ impl GitError {
         ))
     }
 
+    /// libgit2 could not write files to the directory at `path`.
+    pub(super) fn not_written(path: &Path, error: &git2::Error) -> Self {
+        // libgit2 appends the text of the system's error to its own.
+        let known = [
+            ("No space left on device", io::ErrorKind::StorageFull),
+            ("Disk quota exceeded", io::ErrorKind::QuotaExceeded),
+            ("Read-only file system", io::ErrorKind::ReadOnlyFilesystem),
+            ("Permission denied", io::ErrorKind::PermissionDenied),
+        ];
+        let text = error.message();
+        let kind = known.iter().find(|(cause, _)| text.contains(cause));
+        Self::Io {
+            operation: "write",
+            path: path.to_owned(),
+            source: io::Error::new(kind.map_or(io::ErrorKind::Other, |it| it.1), text),
+        }
+    }
+
     pub(super) fn unusable(problem: String) -> Self {
         Self::Unusable { problem }
     }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use super::error::{GitError, IoContext};
-use super::pack::TEMPORARY;
+use super::packs;
 use super::repo::{Repo, write};
 
 /// Pause between two attempts to get a lock; up to 200 attempts.
@@ -52,6 +52,7 @@ pub(super) struct RepositoryLock {
     now: SystemTime,
     /// The claim file of the git lock being acquired.
     pending: PathBuf,
+    unfinished: PathBuf,
     stop: CancelSignal,
 }
 
@@ -78,6 +79,7 @@ impl RepositoryLock {
             _file: file,
             now,
             pending,
+            unfinished: repo.unfinished_dir(),
             stop: stop.clone(),
         };
         lock.recover(repo)?;
@@ -132,7 +134,7 @@ impl RepositoryLock {
             }
             self.remove_pending()?;
         }
-        remove_unfinished_packs(&repo.pack_dir())
+        packs::recover(repo)
     }
 
     fn remove_pending(&self) -> Result<(), GitError> {
@@ -159,6 +161,7 @@ impl RepositoryLock {
 impl Drop for RepositoryLock {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.pending);
+        let _ = fs::remove_dir_all(&self.unfinished);
     }
 }
 
@@ -224,26 +227,4 @@ fn create(path: &Path, content: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(content.as_bytes())?;
     file.sync_all()
-}
-
-/// Removes unfinished packs.
-///
-/// An unfinished index names a pack that was being created or deleted. No branch needs it.
-fn remove_unfinished_packs(pack_dir: &Path) -> Result<(), GitError> {
-    let entries = fs::read_dir(pack_dir).io_context("read", pack_dir)?;
-    for entry in entries {
-        let entry = entry.io_context("read", pack_dir)?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(name) = name.strip_prefix(TEMPORARY) else {
-            continue;
-        };
-        if let Some(pack) = name.strip_suffix(".idx") {
-            let [pack, index] = ["pack", "idx"].map(|end| pack_dir.join(format!("{pack}.{end}")));
-            if pack.exists() && !index.exists() {
-                fs::remove_file(&pack).io_context("remove", &pack)?;
-            }
-        }
-        fs::remove_file(entry.path()).io_context("remove", &entry.path())?;
-    }
-    Ok(())
 }

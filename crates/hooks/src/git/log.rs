@@ -39,9 +39,9 @@ impl Checkpoints {
             let before = next
                 .map(|parent| repo.commit(parent))
                 .transpose()?
-                .map(|commit| self.tree(commit.tree_id()))
+                .map(|commit| repo.tree(commit.tree_id()))
                 .transpose()?;
-            let after = self.tree(commit.tree_id())?;
+            let after = repo.tree(commit.tree_id())?;
             let changes = repo
                 .git
                 .diff_tree_to_tree(before.as_ref(), Some(&after), None)

@@ -7,10 +7,8 @@
 mod branch_tips;
 mod config;
 mod deliver;
-mod delta;
 mod erase;
 mod error;
-mod existing;
 mod jsonl;
 mod links;
 mod lock;
@@ -18,11 +16,11 @@ mod log;
 mod markdown;
 mod message;
 mod names;
-mod pack;
+mod objects;
+mod packs;
 mod read;
 mod repo;
 mod sweep;
-mod tree;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

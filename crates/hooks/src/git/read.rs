@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use git2::{ObjectType, Oid, Tree, TreeWalkMode, TreeWalkResult};
+use git2::{ObjectType, Oid, TreeWalkMode, TreeWalkResult};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use serde_json::Value;
@@ -126,7 +126,7 @@ impl Checkpoints {
             days.extend(before);
         }
         for day in days.into_iter().take(DAYS_MAX) {
-            let tree = self.tree(day.id)?;
+            let tree = self.repo.tree(day.id)?;
             let mut documents: Vec<_> = tree
                 .iter()
                 .filter_map(|entry| {
@@ -155,7 +155,7 @@ impl Checkpoints {
         let Some(tip) = self.repo.tip()? else {
             return Ok(Vec::new());
         };
-        let tree = self.tree(self.repo.commit(tip)?.tree_id())?;
+        let tree = self.repo.tree(self.repo.commit(tip)?.tree_id())?;
         let Some(sessions) = tree.get_name(names::ROOT) else {
             return Ok(Vec::new());
         };
@@ -163,7 +163,7 @@ impl Checkpoints {
             return Err(self.repo.in_the_way(names::ROOT));
         }
         let mut days = Vec::new();
-        let years = self.tree(sessions.id())?;
+        let years = self.repo.tree(sessions.id())?;
         let walked = years.walk(TreeWalkMode::PreOrder, |above, entry| {
             let name = entry.name_bytes();
             let digits = if above.is_empty() { 4 } else { 2 };
@@ -183,11 +183,6 @@ impl Checkpoints {
         walked.map_err(|error| self.repo.damaged(&sessions.id(), error))?;
         days.reverse();
         Ok(days)
-    }
-
-    pub(super) fn tree(&self, id: Oid) -> Result<Tree<'_>, GitError> {
-        let found = self.repo.git.find_tree(id);
-        found.map_err(|error| self.repo.damaged(&id, error))
     }
 }
 

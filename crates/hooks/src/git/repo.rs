@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use git2::{Commit, Config, ErrorCode, ObjectType, Oid, Repository};
+use git2::{Commit, Config, ErrorCode, ObjectType, Oid, Repository, Tree};
 use memoird_core::ids::TenantId;
 
 use super::GitConfig;
@@ -60,9 +60,13 @@ impl Repo {
 
     fn open_at(config: &GitConfig, git_dir: &Path) -> Result<Self, GitError> {
         static SET_UP: Once = Once::new();
-        // Zlib detects damaged objects on read. Hashing them costs as much again, and git does not
-        // do it either.
-        SET_UP.call_once(|| git2::opts::strict_hash_verification(false));
+        SET_UP.call_once(|| {
+            // Zlib detects damaged objects on read. Hashing them costs as much again, and git does
+            // not do it either.
+            git2::opts::strict_hash_verification(false);
+            // Trees are written without a lookup of every object that they list.
+            git2::opts::strict_object_creation(false);
+        });
         let problem = |error: git2::Error| no_repository(git_dir, &error);
         // As bare: the files of a work tree are never touched.
         let git = Repository::open_bare(git_dir).map_err(problem)?;
@@ -102,6 +106,17 @@ impl Repo {
         self.git_dir.join("objects/pack")
     }
 
+    /// Directory of packs that are being created or removed.
+    pub(super) fn unfinished_dir(&self) -> PathBuf {
+        self.git_dir.join("memoird.new")
+    }
+
+    /// Opens the repository again, with its own settings and its current packs.
+    pub(super) fn reopened(&self) -> Result<Repository, GitError> {
+        let opened = Repository::open_bare(&self.git_dir);
+        opened.map_err(|error| no_repository(&self.git_dir, &error))
+    }
+
     /// The commit at the tip of the branch. `None` if the branch does not exist.
     pub(super) fn tip(&self) -> Result<Option<Oid>, GitError> {
         let name = self.ref_name();
@@ -125,15 +140,39 @@ impl Repo {
         let damaged = |error: git2::Error| self.damaged(&id, error);
         let odb = self.git.odb().map_err(damaged)?;
         let found = odb.read(id).map_err(damaged)?;
-        match found.kind() {
-            found_kind if found_kind == kind => Ok(found.data().to_vec()),
-            found_kind => Err(self.damaged(&id, format!("is a {found_kind}, not a {kind}"))),
+        if found.kind() != kind {
+            let problem = format!("is a {}, not a {kind}", found.kind());
+            return Err(self.damaged(&id, problem));
         }
+        Ok(found.data().to_vec())
     }
 
-    /// Parses a binary object id.
-    pub(super) fn id(&self, bytes: &[u8]) -> Result<Oid, GitError> {
-        Oid::from_bytes(bytes).map_err(|error| self.damaged(&"an entry of a tree", error))
+    pub(super) fn tree(&self, id: Oid) -> Result<Tree<'_>, GitError> {
+        let found = self.git.find_tree(id);
+        found.map_err(|error| self.damaged(&id, error))
+    }
+
+    /// The id of a subtree of `root`. `None` if it does not exist.
+    ///
+    /// `git` has the trees, which may not be written yet.
+    pub(super) fn folder(
+        &self,
+        git: &Repository,
+        root: Oid,
+        folders: &[String],
+    ) -> Result<Option<Oid>, GitError> {
+        let mut id = root;
+        for (depth, name) in folders.iter().enumerate() {
+            let tree = git
+                .find_tree(id)
+                .map_err(|error| self.damaged(&id, error))?;
+            id = match tree.get_name(name) {
+                None => return Ok(None),
+                Some(entry) if entry.kind() == Some(ObjectType::Tree) => entry.id(),
+                Some(_) => return Err(self.in_the_way(&folders[..=depth].join("/"))),
+            };
+        }
+        Ok(Some(id))
     }
 
     /// Detaches HEAD at `tip` before the branch moves, if a work tree has the branch checked out.

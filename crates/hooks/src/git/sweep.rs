@@ -3,44 +3,56 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use git2::{ObjectType, Oid};
 
 use super::error::{GitError, IoContext};
-use super::existing::ExistingPack;
 use super::lock::CancelSignal;
-use super::pack::{self, Objects};
+use super::packs::{self, Deltas, remove_file};
 use super::repo::{Repo, sync_dir};
-use super::tree::{Entries, Trees};
 
-/// Maximum number of objects in a pack rewritten from one of git's, and their memory in bytes.
+/// Maximum number of objects in a rewritten pack, and their size in bytes. Larger packs are split.
 const OBJECTS_MAX: usize = 20_000;
-const BYTES_MAX: usize = 64 << 20;
+const BYTES_MAX: usize = 32 << 20;
 
 /// Deletes unreachable objects. The caller must have exclusive write access to the repository.
 pub(super) fn sweep(repo: &Repo, stop: &CancelSignal) -> Result<(), GitError> {
     let reachable = reachable(repo, stop)?;
     let pack_dir = repo.pack_dir();
     remove_derived(repo)?;
-    for path in packs(&pack_dir)? {
+    for pack in packs::all(&pack_dir)? {
         stop.check()?;
-        let ids = ExistingPack::ids(&path)?;
-        if ids.iter().all(|id| reachable.contains(id)) {
-            continue;
-        }
+        let ids = packs::ids_of(&pack)?;
         let kept: Vec<Oid> = ids
-            .into_iter()
+            .iter()
             .filter(|id| reachable.contains(id))
+            .copied()
             .collect();
-        match ExistingPack::open(path.clone())? {
-            Some(old) => pack::write_part(repo, &old, &reachable, stop)?,
-            None => copy_whole(repo, &kept, stop)?,
+        if kept.len() < ids.len() {
+            rewrite(repo, &kept, stop)?;
+            packs::remove(repo, &pack)?;
         }
-        remove_pack(&path)?;
     }
     sync_dir(&pack_dir)?;
     remove_loose(&repo.git_dir.join("objects"), &reachable)
+}
+
+/// Writes objects of a pack as new packs.
+fn rewrite(repo: &Repo, kept: &[Oid], stop: &CancelSignal) -> Result<(), GitError> {
+    let source = repo.reopened()?;
+    let damaged = |error: git2::Error| repo.damaged(&"a pack", error);
+    let odb = source.odb().map_err(damaged)?;
+    let (mut start, mut bytes) = (0, 0);
+    for (index, id) in kept.iter().enumerate() {
+        bytes += odb.read_header(*id).map_err(damaged)?.0;
+        let end = index + 1;
+        if end == kept.len() || end - start >= OBJECTS_MAX || bytes >= BYTES_MAX {
+            packs::write(repo, &source, &kept[start..end], Deltas::Small, stop)?;
+            (start, bytes) = (end, 0);
+        }
+    }
+    Ok(())
 }
 
 fn reachable(repo: &Repo, stop: &CancelSignal) -> Result<HashSet<Oid>, GitError> {
@@ -85,52 +97,13 @@ fn walk(repo: &Repo, root: Oid, reachable: &mut HashSet<Oid>) -> Result<(), GitE
         if !reachable.insert(id) {
             continue;
         }
-        let bytes = repo.read(id, ObjectType::Tree)?;
-        for entry in Entries::of(&bytes) {
-            let below = repo.id(entry.id)?;
-            if entry.is_folder() {
-                left.push(below);
+        for entry in &repo.tree(id)? {
+            if entry.kind() == Some(ObjectType::Tree) {
+                left.push(entry.id());
             } else {
-                reachable.insert(below);
+                reachable.insert(entry.id());
             }
         }
-    }
-    Ok(())
-}
-
-/// Rewrites objects of a pack written by git as packs of complete objects.
-fn copy_whole(repo: &Repo, kept: &[Oid], stop: &CancelSignal) -> Result<(), GitError> {
-    let mut kept = kept.iter().peekable();
-    while kept.peek().is_some() {
-        let mut objects = Objects::new();
-        while objects.count() < OBJECTS_MAX
-            && objects.bytes() < BYTES_MAX
-            && let Some(id) = kept.next()
-        {
-            stop.check()?;
-            objects.copy(repo, *id)?;
-        }
-        objects.write(&repo.pack_dir(), &[], &mut Trees::new(repo), stop)?;
-    }
-    Ok(())
-}
-
-fn packs(pack_dir: &Path) -> Result<Vec<PathBuf>, GitError> {
-    let mut packs = Vec::new();
-    for entry in fs::read_dir(pack_dir).io_context("read", pack_dir)? {
-        let path = entry.io_context("read", pack_dir)?.path();
-        if path.extension().is_some_and(|ending| ending == "pack") {
-            packs.push(path);
-        }
-    }
-    packs.sort_unstable();
-    Ok(packs)
-}
-
-/// Deletes a pack and its companion files, the index first, so that git ignores the pack.
-fn remove_pack(pack: &Path) -> Result<(), GitError> {
-    for ending in ["idx", "rev", "bitmap", "mtimes", "keep", "promisor", "pack"] {
-        remove_file(&pack.with_extension(ending))?;
     }
     Ok(())
 }
@@ -147,14 +120,10 @@ fn remove_derived(repo: &Repo) -> Result<(), GitError> {
         _ => {}
     }
     let pack_dir = repo.pack_dir();
-    for entry in fs::read_dir(&pack_dir).io_context("read", &pack_dir)? {
-        let entry = entry.io_context("read", &pack_dir)?;
-        if entry
-            .file_name()
-            .as_encoded_bytes()
-            .starts_with(b"multi-pack-index")
-        {
-            remove_file(&entry.path())?;
+    for name in packs::file_names(&pack_dir)? {
+        // Older versions left the second kind after a crash.
+        if name.starts_with("multi-pack-index") || name.starts_with("tmp_memoird_") {
+            remove_file(&pack_dir.join(name))?;
         }
     }
     Ok(())
@@ -185,13 +154,4 @@ fn remove_loose(objects: &Path, reachable: &HashSet<Oid>) -> Result<(), GitError
         }
     }
     Ok(())
-}
-
-fn remove_file(path: &Path) -> Result<(), GitError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).io_context("remove", path)
-        }
-        _ => Ok(()),
-    }
 }

@@ -34,10 +34,8 @@ fn is_tidy(repository: &Path) {
         .chain(fs::read_dir(repository).unwrap());
     for entry in all {
         let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-        assert!(
-            !name.starts_with("tmp_") && name != "memoird.claim",
-            "{name}"
-        );
+        let is_unfinished = name.contains("_git2_") || name == "memoird.new";
+        assert!(!is_unfinished && name != "memoird.claim", "{name}");
     }
     assert!(!repository.join("refs/heads/main.lock").exists());
     let counted = git(repository, &["count-objects", "-v"]);
@@ -63,22 +61,29 @@ async fn crash_while_writing_pack_leaves_no_unfinished_pack() {
         )
     };
     let ((pack, pack_bytes), (index, index_bytes)) = (of_donor(".pack"), of_donor(".idx"));
-    let temporary_index = pack_dir.join(format!("tmp_memoird_{index}"));
+    let unfinished = fixture.bare().join("memoird.new");
     let half = &pack_bytes[..pack_bytes.len() / 2];
     let mut next = 10;
-    for step in 0..5 {
+    for step in 0..6 {
+        fs::create_dir_all(&unfinished).unwrap();
         match step {
-            // During the pack; after it; during the index; with the pack renamed; with both
-            // renamed.
-            0 => fs::write(pack_dir.join("tmp_memoird_pack"), half).unwrap(),
-            1 => fs::write(pack_dir.join("tmp_memoird_pack"), &pack_bytes).unwrap(),
+            // During the pack; during the index; after both; with the pack moved; with both moved.
+            0 => fs::write(unfinished.join("pack_git2_a1b2"), half).unwrap(),
+            1 => {
+                fs::write(unfinished.join("pack_git2_a1b2"), &pack_bytes).unwrap();
+                fs::write(unfinished.join("pack_git2_a1b2.idx"), &index_bytes[..99]).unwrap();
+            }
             2 => {
-                fs::write(pack_dir.join("tmp_memoird_pack"), &pack_bytes).unwrap();
-                fs::write(&temporary_index, &index_bytes[..99]).unwrap();
+                fs::write(unfinished.join("pack_git2_a1b2"), &pack_bytes).unwrap();
+                fs::write(unfinished.join(&index), &index_bytes).unwrap();
             }
             3 => {
+                fs::write(unfinished.join(&pack), &pack_bytes).unwrap();
+                fs::write(unfinished.join(&index), &index_bytes).unwrap();
+            }
+            4 => {
                 fs::write(pack_dir.join(&pack), &pack_bytes).unwrap();
-                fs::write(&temporary_index, &index_bytes).unwrap();
+                fs::write(unfinished.join(&index), &index_bytes).unwrap();
             }
             _ => {
                 fs::write(pack_dir.join(&pack), &pack_bytes).unwrap();
@@ -131,7 +136,7 @@ async fn crash_with_locked_branch_is_recovered_immediately() {
 #[tokio::test]
 async fn crash_while_merging_packs_is_recovered() {
     let fixture = GitFixture::new();
-    for one in sessions(0, 15).chunks(1) {
+    for one in sessions(0, 31).chunks(1) {
         fixture.deliver(one).await.unwrap();
     }
     let pack_dir = fixture.bare().join("objects/pack");
@@ -140,30 +145,29 @@ async fn crash_while_merging_packs_is_recovered() {
         let entry = entry.unwrap();
         fs::copy(entry.path(), before.path().join(entry.file_name())).unwrap();
     }
-    fixture.deliver(&sessions(15, 1)).await.unwrap();
+    fixture.deliver(&sessions(31, 1)).await.unwrap();
     assert_eq!(packs(&fixture.bare()), 1);
-    // The old packs are still there. One of them has lost its index, which has its temporary name.
+    // The old packs are still there. The index of one of them was moved away.
+    let unfinished = fixture.bare().join("memoird.new");
+    fs::create_dir_all(&unfinished).unwrap();
     let mut is_first = true;
     for entry in fs::read_dir(before.path()).unwrap() {
         let entry = entry.unwrap();
-        let own_name = entry.file_name().to_string_lossy().into_owned();
-        let is_doomed = own_name.ends_with(".idx") && std::mem::take(&mut is_first);
-        let name = if is_doomed {
-            format!("tmp_memoird_{own_name}")
-        } else {
-            own_name
-        };
-        fs::copy(entry.path(), pack_dir.join(name)).unwrap();
+        let name = entry.file_name();
+        let is_index = name.to_string_lossy().ends_with(".idx");
+        let is_doomed = is_index && std::mem::take(&mut is_first);
+        let folder = if is_doomed { &unfinished } else { &pack_dir };
+        fs::copy(entry.path(), folder.join(name)).unwrap();
     }
-    deliver(&fixture.restarted(), &sessions(16, 1))
+    deliver(&fixture.restarted(), &sessions(32, 1))
         .await
         .unwrap();
-    exactly_once(&fixture.bare(), &sessions(0, 17));
+    exactly_once(&fixture.bare(), &sessions(0, 33));
     is_tidy(&fixture.bare());
-    deliver(&fixture.restarted(), &sessions(17, 1))
+    deliver(&fixture.restarted(), &sessions(33, 1))
         .await
         .unwrap();
-    exactly_once(&fixture.bare(), &sessions(0, 18));
+    exactly_once(&fixture.bare(), &sessions(0, 34));
     assert!(packs(&fixture.bare()) <= 4, "{}", packs(&fixture.bare()));
 }
 
