@@ -29,7 +29,7 @@ const ATTEMPTS_MAX: u32 = 8;
 /// An ended generation with the names of its files.
 struct Checkpoint<'a> {
     ended: &'a SessionContent,
-    folders: [String; 4],
+    folders: [String; 5],
     stem: String,
 }
 
@@ -152,16 +152,20 @@ impl Delivery<'_> {
         let Some(base) = base else {
             return Ok(missing);
         };
-        let days: BTreeSet<&[String; 4]> = self.batch.iter().map(|it| &it.folders).collect();
-        for folders in days {
-            let Some(day) = self.repo.folder(&self.repo.git, base, folders)? else {
+        // Older versions wrote to the folder of the day.
+        let places = self.batch.iter();
+        let places: BTreeSet<&[String]> = places
+            .flat_map(|it| [&it.folders[..], &it.folders[..4]])
+            .collect();
+        for folders in places {
+            let Some(place) = self.repo.folder(&self.repo.git, base, folders)? else {
                 continue;
             };
-            let day = self.repo.tree(day)?;
+            let place = self.repo.tree(place)?;
             let mut present = HashSet::new();
-            for checkpoint in missing.iter().filter(|it| it.folders == *folders) {
+            for checkpoint in missing.iter().filter(|it| it.folders.starts_with(folders)) {
                 let name = checkpoint.markdown();
-                match day.get_name(&name).map(|entry| entry.kind()) {
+                match place.get_name(&name).map(|entry| entry.kind()) {
                     None => {}
                     Some(Some(ObjectType::Blob)) => _ = present.insert(checkpoint.ended.generation),
                     Some(_) => return Err(self.repo.in_the_way(&name)),
@@ -180,20 +184,20 @@ impl Delivery<'_> {
         missing: &[&Checkpoint<'_>],
         objects: &mut NewObjects<'_>,
     ) -> Result<Oid, GitError> {
-        let mut days: BTreeMap<&[String; 4], BTreeMap<String, Oid>> = BTreeMap::new();
+        let mut hours: BTreeMap<&[String; 5], BTreeMap<String, Oid>> = BTreeMap::new();
         for checkpoint in missing {
             self.stop.check()?;
-            let day = days.entry(&checkpoint.folders).or_default();
+            let hour = hours.entry(&checkpoint.folders).or_default();
             let files = [
                 (checkpoint.markdown(), markdown::document(checkpoint.ended)),
                 (checkpoint.lines(), jsonl::lines(checkpoint.ended)),
             ];
             for (name, content) in files {
-                day.insert(name, objects.add(ObjectType::Blob, content.as_bytes())?);
+                hour.insert(name, objects.add(ObjectType::Blob, content.as_bytes())?);
             }
         }
         let mut grown = base;
-        for (folders, files) in days {
+        for (folders, files) in hours {
             grown = Some(objects.add_files(grown, folders, &files)?);
         }
         let new: Vec<&SessionContent> = missing.iter().map(|it| it.ended).collect();

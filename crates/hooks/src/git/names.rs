@@ -65,10 +65,12 @@ pub(super) fn generation(file: &str) -> Option<Generation> {
     stem.rsplit_once('-')?.1.parse().ok()
 }
 
-/// Path of the directory for generations that ended at this time.
-pub(super) fn folders(ended_at: Timestamp) -> [String; 4] {
-    let [year, month, day] = time::day(ended_at);
-    [ROOT.to_owned(), year, month, day]
+/// Path of the directory for generations that ended at this time: root, year, month, day and hour.
+///
+/// Older versions wrote all files of a day to the directory of the day.
+pub(super) fn folders(ended_at: Timestamp) -> [String; 5] {
+    let [year, month, day, hour] = time::hour(ended_at);
+    [ROOT.to_owned(), year, month, day, hour]
 }
 
 fn encoded(id: &str, is_allowed: impl Fn(u8) -> bool) -> String {

@@ -40,7 +40,8 @@ pub struct CheckpointEntry {
     pub turns: u64,
 }
 
-struct Day {
+#[derive(Clone)]
+struct Folder {
     path: String,
     id: Oid,
 }
@@ -126,22 +127,29 @@ impl Checkpoints {
             days.extend(before);
         }
         for day in days.into_iter().take(DAYS_MAX) {
-            let tree = self.repo.tree(day.id)?;
-            let mut documents: Vec<_> = tree
-                .iter()
-                .filter_map(|entry| {
-                    let name = str::from_utf8(entry.name_bytes()).ok()?;
-                    let (of, its) = names::parse(name)?;
-                    let is_wanted = session.as_ref().is_none_or(|session| session == of)
+            let mut documents = Vec::new();
+            let mut folders = vec![day.clone()];
+            while let Some(folder) = folders.pop() {
+                for entry in &self.repo.tree(folder.id)? {
+                    let Ok(name) = str::from_utf8(entry.name_bytes()) else {
+                        continue;
+                    };
+                    let (path, id) = (format!("{}/{name}", folder.path), entry.id());
+                    if entry.kind() == Some(ObjectType::Tree) {
+                        let is_hour = folder.id == day.id && is_number(entry.name_bytes(), 2);
+                        folders.extend(is_hour.then_some(Folder { path, id }));
+                    } else if let Some((of, its)) = names::parse(name)
+                        && session.as_ref().is_none_or(|session| session == of)
                         && generation.is_none_or(|generation| generation == its)
-                        && entry.kind() == Some(ObjectType::Blob);
-                    is_wanted.then(|| (Reverse(its), name.to_owned(), entry.id()))
-                })
-                .collect();
+                        && entry.kind() == Some(ObjectType::Blob)
+                    {
+                        documents.push((Reverse(its), path, id));
+                    }
+                }
+            }
             documents.sort_unstable();
-            for (_, name, id) in documents {
+            for (_, path, id) in documents {
                 let content = self.repo.read(id, ObjectType::Blob)?;
-                let path = format!("{}/{name}", day.path);
                 if !look(&path, &String::from_utf8_lossy(&content)) {
                     return Ok(());
                 }
@@ -151,7 +159,7 @@ impl Checkpoints {
     }
 
     /// The directories of all days, newest first.
-    fn days(&self) -> Result<Vec<Day>, GitError> {
+    fn days(&self) -> Result<Vec<Folder>, GitError> {
         let Some(tip) = self.repo.tip()? else {
             return Ok(Vec::new());
         };
@@ -167,14 +175,13 @@ impl Checkpoints {
         let walked = years.walk(TreeWalkMode::PreOrder, |above, entry| {
             let name = entry.name_bytes();
             let digits = if above.is_empty() { 4 } else { 2 };
-            let is_number = name.len() == digits && name.iter().all(u8::is_ascii_digit);
-            if !is_number || entry.kind() != Some(ObjectType::Tree) {
+            if !is_number(name, digits) || entry.kind() != Some(ObjectType::Tree) {
                 return TreeWalkResult::Skip;
             }
             if above.len() < "2026/11/".len() {
                 return TreeWalkResult::Ok;
             }
-            days.push(Day {
+            days.push(Folder {
                 path: format!("{}/{above}{}", names::ROOT, String::from_utf8_lossy(name)),
                 id: entry.id(),
             });
@@ -186,11 +193,15 @@ impl Checkpoints {
     }
 }
 
+fn is_number(name: &[u8], digits: usize) -> bool {
+    name.len() == digits && name.iter().all(u8::is_ascii_digit)
+}
+
 fn day_of(generation: Generation) -> String {
     let ms = generation.to_bytes()[..6]
         .iter()
         .fold(0, |ms, byte| ms << 8 | i64::from(*byte));
-    names::folders(Timestamp::from_ms(ms)).join("/")
+    names::folders(Timestamp::from_ms(ms))[..4].join("/")
 }
 
 /// Parses the front matter.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use memoird_core::change::EndReason;
 use memoird_core::ids::{SessionId, TenantId};
 use memoird_engine::{Hook, SessionContent};
+use memoird_hooks::git::Checkpoints;
 
 use crate::kit::*;
 
@@ -129,7 +130,7 @@ async fn ids_with_any_characters_get_distinct_files() {
     assert_eq!(commits(&fixture.bare()), 1);
     for name in files(&fixture.bare()) {
         assert!(
-            name.starts_with("sessions/2026/11/22/") && name.is_ascii(),
+            name.starts_with("sessions/2026/11/22/10/") && name.is_ascii(),
             "{name}"
         );
         assert!(name.rsplit('/').next().unwrap().len() < 160, "{name}");
@@ -192,7 +193,7 @@ async fn commit_messages_name_ended_sessions() {
 }
 
 #[tokio::test]
-async fn files_are_in_directory_of_end_day() {
+async fn files_are_in_directory_of_end_hour() {
     let fixture = GitFixture::new();
     let days = [0, 1, 2, 40, 400].map(|days| {
         let ended_at = at(NOON + days * 86_400);
@@ -207,16 +208,49 @@ async fn files_are_in_directory_of_end_day() {
     is_clean(&fixture.bare());
     let folders: Vec<String> = files(&fixture.bare())
         .iter()
-        .map(|name| name[9..19].to_owned())
+        .map(|name| name[9..22].to_owned())
         .collect();
     assert_eq!(
         folders,
         [
-            "2026/11/22",
-            "2026/11/23",
-            "2026/11/24",
-            "2027/01/01",
-            "2027/12/27"
+            "2026/11/22/10",
+            "2026/11/23/10",
+            "2026/11/24/10",
+            "2027/01/01/10",
+            "2027/12/27/10"
         ]
     );
+}
+
+/// Older versions wrote all files of a day to one directory.
+#[tokio::test]
+async fn day_directories_stay_readable_and_are_not_duplicated() {
+    let fixture = GitFixture::new();
+    let old = sessions(0, 5);
+    fixture.deliver(&old).await.unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let bare = fixture.bare();
+    git(home.path(), &["clone", "-q", bare.to_str().unwrap(), "."]);
+    let day = home.path().join("sessions/2026/11/22");
+    for entry in std::fs::read_dir(day.join("10")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::rename(&path, day.join(path.file_name().unwrap())).unwrap();
+    }
+    git(home.path(), &["add", "-A"]);
+    git(home.path(), &["commit", "-qm", "As before"]);
+    git(home.path(), &["push", "-q", "origin", "main"]);
+    // Partly new.
+    fixture.deliver(&sessions(3, 4)).await.unwrap();
+    is_clean(&bare);
+    let (before, after): (Vec<String>, Vec<String>) = files(&bare)
+        .into_iter()
+        .partition(|name| name.split('/').count() == 5);
+    assert_eq!((before.len(), after.len()), (5, 2), "{before:?} {after:?}");
+    let checkpoints = Checkpoints::open(&fixture.config, &old[0].tenant).unwrap();
+    let listed = checkpoints.list(9, None).unwrap().into_iter();
+    let listed: Vec<String> = listed.map(|entry| entry.session).collect();
+    let expected = (0..7).rev().map(|number| format!("telegram:{number}"));
+    assert_eq!(listed, expected.collect::<Vec<_>>());
+    let shown = checkpoints.show(&old[1].session, Some(old[1].generation));
+    assert!(shown.unwrap().is_some());
 }

@@ -208,7 +208,7 @@ pub(crate) fn exactly_once(repository: &Path, ended: &[Arc<SessionContent>]) {
         .flat_map(|ended| {
             let name = ended.session.as_str().replace(':', "%3A");
             [".md", ".jsonl"]
-                .map(|ending| format!("sessions/2026/11/22/{name}-{}{ending}", ended.generation))
+                .map(|ending| format!("sessions/2026/11/22/10/{name}-{}{ending}", ended.generation))
         })
         .collect();
     expected.sort_unstable();

@@ -1,6 +1,7 @@
 //! Packs stay few and complete, and packs written by git are not touched.
 
 use std::fs;
+use std::path::Path;
 
 use memoird_engine::{Hook, HookCall};
 
@@ -45,10 +46,31 @@ async fn retried_delivery_leaves_other_packs_unchanged() {
     exactly_once(&fixture.bare(), &sessions(0, 33));
 }
 
+/// The number of objects in packs that are deltas.
+fn deltas(repository: &Path) -> usize {
+    let entries = fs::read_dir(repository.join("objects/pack")).unwrap();
+    let paths = entries.map(|it| it.unwrap().path());
+    let indexes = paths.filter(|path| path.extension().is_some_and(|end| end == "idx"));
+    let listed =
+        indexes.map(|path| git(repository, &["verify-pack", "-v", path.to_str().unwrap()]));
+    // A delta has its depth and its base at the end.
+    let count = |list: String| {
+        list.lines()
+            .filter(|line| line.split_whitespace().count() == 7)
+            .count()
+    };
+    listed.map(count).sum()
+}
+
 #[tokio::test]
 async fn many_single_commits_of_a_day_use_little_space() {
     let fixture = GitFixture::new();
     fixture.deliver(&sessions(0, 1_000)).await.unwrap();
+    assert_eq!(
+        deltas(&fixture.bare()),
+        0,
+        "they would take most of the time"
+    );
     let bytes = || -> u64 {
         let entries = fs::read_dir(fixture.bare().join("objects/pack")).unwrap();
         entries
@@ -63,6 +85,7 @@ async fn many_single_commits_of_a_day_use_little_space() {
     }
     // The list of the hour's files alone takes about 60 kB per pack until packs are merged.
     assert!(steps[31] - before < 120_000, "{before} {steps:?}");
+    assert!(deltas(&fixture.bare()) > 30);
     let merged = steps[224..].iter().min().unwrap();
     assert!(merged - before < 600_000, "{before} {steps:?}");
     exactly_once(&fixture.bare(), &sessions(0, 1_256));

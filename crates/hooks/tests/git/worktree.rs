@@ -45,7 +45,7 @@ impl WorkTreeFixture {
     fn file(&self, ended: &SessionContent) -> PathBuf {
         let name = ended.session.as_str().replace(':', "%3A");
         self.dir.join(format!(
-            "sessions/2026/11/22/{name}-{}.md",
+            "sessions/2026/11/22/10/{name}-{}.md",
             ended.generation
         ))
     }
