@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use git2::{Config, Indexer, Oid, Repository};
+use git2::{Config, Indexer, ObjectType, Oid, Repository};
 
 use super::error::{GitError, IoContext};
 use super::lock::CancelSignal;
@@ -88,7 +88,33 @@ pub(super) fn write(
     Ok(pack_dir.join(&files[0]))
 }
 
-/// Writes a pack and its index to `folder`. Returns the name that libgit2 gives to both.
+/// Writes objects of existing packs as new packs. Returns their paths.
+///
+/// Blobs get a pack of their own without deltas, which would take most of the CPU time.
+pub(super) fn rewrite(
+    repo: &Repo,
+    source: &Repository,
+    ids: &[Oid],
+    stop: &CancelSignal,
+) -> Result<Vec<PathBuf>, GitError> {
+    let is_blob = |id: &Oid| {
+        let header = source.odb()?.read_header(*id)?;
+        Ok::<_, git2::Error>(header.1 == ObjectType::Blob)
+    };
+    let (mut blobs, mut others) = (Vec::new(), Vec::new());
+    for id in ids {
+        let is_blob = is_blob(id).map_err(|error| repo.damaged(id, error))?;
+        let part = if is_blob { &mut blobs } else { &mut others };
+        part.push(*id);
+    }
+    let parts = [(blobs, Deltas::None), (others, Deltas::Small)];
+    let parts = parts.into_iter().filter(|(ids, _)| !ids.is_empty());
+    parts
+        .map(|(ids, deltas)| write(repo, source, &ids, deltas, stop))
+        .collect()
+}
+
+/// Writes a pack and its index to `folder`. Returns the hash in their names.
 fn build(
     folder: &Path,
     source: &Repository,
@@ -137,8 +163,8 @@ pub(super) fn merge_small(repo: &Repo, stop: &CancelSignal) -> Result<(), GitErr
         ids.extend(ids_of(pack)?);
     }
     let source = repo.reopened()?;
-    let merged = write(repo, &source, &ids, Deltas::Small, stop)?;
-    for pack in small.iter().filter(|pack| **pack != merged) {
+    let merged = rewrite(repo, &source, &ids, stop)?;
+    for pack in small.iter().filter(|pack| !merged.contains(pack)) {
         remove(repo, pack)?;
     }
     Ok(())
@@ -268,7 +294,7 @@ pub(super) fn remove(repo: &Repo, pack: &Path) -> Result<(), GitError> {
     remove_file(&doomed)
 }
 
-/// Deletes what a crash left of packs that were being created or removed. No branch needs them.
+/// Deletes packs that a crash interrupted while they were created or removed. No branch needs them.
 pub(super) fn recover(repo: &Repo) -> Result<(), GitError> {
     let folder = repo.unfinished_dir();
     if !folder.exists() {

@@ -9,7 +9,7 @@ use git2::{ObjectType, Oid};
 
 use super::error::{GitError, IoContext};
 use super::lock::CancelSignal;
-use super::packs::{self, Deltas, remove_file};
+use super::packs::{self, remove_file};
 use super::repo::{Repo, sync_dir};
 
 /// Maximum number of objects in a rewritten pack, and their size in bytes. Larger packs are split.
@@ -48,7 +48,7 @@ fn rewrite(repo: &Repo, kept: &[Oid], stop: &CancelSignal) -> Result<(), GitErro
         bytes += odb.read_header(*id).map_err(damaged)?.0;
         let end = index + 1;
         if end == kept.len() || end - start >= OBJECTS_MAX || bytes >= BYTES_MAX {
-            packs::write(repo, &source, &kept[start..end], Deltas::Small, stop)?;
+            packs::rewrite(repo, &source, &kept[start..end], stop)?;
             (start, bytes) = (end, 0);
         }
     }
