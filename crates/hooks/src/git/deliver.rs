@@ -104,15 +104,17 @@ impl Delivery<'_> {
                 return Ok(());
             }
             let mut objects = NewObjects::new(self.repo, Deltas::None, self.stop)?;
-            let commit = self.build(tip, base, &missing, &mut objects)?;
-            match self.advance(tip, commit, objects.packs()) {
+            let built = self.build(tip, base, &missing, &mut objects);
+            match built.and_then(|commit| self.advance(tip, commit, objects.packs())) {
                 Ok(true) => {
                     self.merge_packs();
                     return Ok(());
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    self.mark();
+                    if !objects.packs().is_empty() {
+                        self.mark();
+                    }
                     return Err(error);
                 }
             }

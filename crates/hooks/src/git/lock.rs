@@ -4,6 +4,11 @@
 //! locks are files, which a crash leaves behind. To recognize its own, memoird first writes the
 //! lock's content to `memoird.claim` and then links that file to the lock's path. A lock with the
 //! same content as the claim is memoird's.
+//!
+//! libgit2's transactions do not replace this. Their lock files are empty until the ref moves, so
+//! that one left by a crash looks like another git's. They sync refs only with
+//! `core.fsyncObjectFiles`, which makes every git command print a warning, and write no reflog
+//! entry to the existing log of a bare repository.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -52,7 +57,6 @@ pub(super) struct RepositoryLock {
     now: SystemTime,
     /// The claim file of the git lock being acquired.
     pending: PathBuf,
-    unfinished: PathBuf,
     stop: CancelSignal,
 }
 
@@ -79,7 +83,6 @@ impl RepositoryLock {
             _file: file,
             now,
             pending,
-            unfinished: repo.unfinished_dir(),
             stop: stop.clone(),
         };
         lock.recover(repo)?;
@@ -94,7 +97,7 @@ impl RepositoryLock {
         if let Some(folder) = lock_path.parent() {
             fs::create_dir_all(folder).io_context("create", folder)?;
         }
-        self.remove_pending()?;
+        packs::remove_file(&self.pending)?;
         write(&self.pending, content.as_bytes())?;
         poll(
             &self.stop,
@@ -132,18 +135,9 @@ impl RepositoryLock {
                     fs::remove_file(&lock_path).io_context("remove", &lock_path)?;
                 }
             }
-            self.remove_pending()?;
+            packs::remove_file(&self.pending)?;
         }
         packs::recover(repo)
-    }
-
-    fn remove_pending(&self) -> Result<(), GitError> {
-        match fs::remove_file(&self.pending) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).io_context("remove", &self.pending)
-            }
-            _ => Ok(()),
-        }
     }
 
     fn remove_stale(&self, lock_path: &Path) -> Result<(), GitError> {
@@ -161,7 +155,6 @@ impl RepositoryLock {
 impl Drop for RepositoryLock {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.pending);
-        let _ = fs::remove_dir_all(&self.unfinished);
     }
 }
 

@@ -85,6 +85,7 @@ pub(super) fn write(
         fs::rename(&from, &to).io_context("create", &to)?;
     }
     sync_dir(&pack_dir)?;
+    fs::remove_dir_all(&folder).io_context("remove", &folder)?;
     Ok(pack_dir.join(&files[0]))
 }
 
@@ -276,12 +277,10 @@ fn parse_ids(index: &[u8]) -> Option<Vec<Oid>> {
 
 /// Deletes a pack and its companion files.
 pub(super) fn remove(repo: &Repo, pack: &Path) -> Result<(), GitError> {
-    let index = pack.with_extension("idx");
-    let doomed = repo
-        .unfinished_dir()
-        .join(index.file_name().unwrap_or_default());
     let folder = repo.unfinished_dir();
     fs::create_dir_all(&folder).io_context("create", &folder)?;
+    let index = pack.with_extension("idx");
+    let doomed = folder.join(index.file_name().unwrap_or_default());
     match fs::rename(&index, &doomed) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(error).io_context("remove", &index);
@@ -291,7 +290,7 @@ pub(super) fn remove(repo: &Repo, pack: &Path) -> Result<(), GitError> {
     for ending in ENDINGS {
         remove_file(&pack.with_extension(ending))?;
     }
-    remove_file(&doomed)
+    fs::remove_dir_all(&folder).io_context("remove", &folder)
 }
 
 /// Deletes packs that a crash interrupted while they were created or removed. No branch needs them.

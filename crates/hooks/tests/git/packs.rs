@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use memoird_engine::{Hook, HookCall};
+use memoird_core::turn::PartKind;
+use memoird_engine::{Hook, HookCall, SessionContent};
 
 use crate::kit::*;
 
@@ -26,6 +28,25 @@ async fn many_small_batches_leave_few_packs() {
         counted.contains("count: 0\n") && counted.contains("garbage: 0\n"),
         "{counted}"
     );
+}
+
+#[tokio::test]
+async fn large_batch_is_one_commit_in_several_packs() {
+    let fixture = GitFixture::new();
+    let batch: Vec<Arc<SessionContent>> = sessions(0, 20)
+        .iter()
+        .map(|ended| {
+            let mut large = SessionContent::clone(ended);
+            let text = format!("{} ", large.session.as_str()).repeat(50_000);
+            large.turns[0].1.parts = vec![part(PartKind::Text(text))];
+            Arc::new(large)
+        })
+        .collect();
+    fixture.deliver(&batch).await.unwrap();
+    exactly_once(&fixture.bare(), &batch);
+    assert_eq!(commits(&fixture.bare()), 1);
+    // 24 MB of files, of which 16 MiB are held in memory.
+    assert_eq!(packs(&fixture.bare()), 2);
 }
 
 /// A retry may have no time to rewrite them.
