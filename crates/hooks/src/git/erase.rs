@@ -83,10 +83,10 @@ pub(super) fn erase(
     sync_dir(&repo.git_dir)?;
     history.move_refs(&lock)?;
     let commits = history.commits.len() as u64;
+    // Closed, so that libgit2 frees what it cached of each pack.
     drop(history);
-    // Reopen: libgit2 must not use cached objects.
-    let repo = Repo::open(config, &request.tenant)?;
-    sweep(&repo, stop)?;
+    drop(checkpoints);
+    sweep(config, &request.tenant, stop)?;
     fs::remove_file(&mark).io_context("remove", &mark)?;
     Ok(ErasedElsewhere {
         commits,

@@ -16,7 +16,7 @@ use super::error::{GitError, IoContext};
 use super::lock::CancelSignal;
 use super::repo::{Repo, sync_dir};
 
-/// Which packs are merged: those with a number of objects in a range, with a minimum number of such packs.
+/// Ranges of object counts, and how many packs in a range are merged.
 ///
 /// Git searches every pack, so a repository must not collect one per commit.
 const TIERS: [(Range<u64>, usize); 2] = [(0..1_000, 32), (1_000..8_000, 8)];
@@ -41,17 +41,17 @@ const HASH_BYTES: usize = 20;
 /// Bytes per object in an index: id, CRC and offset.
 const ROW_BYTES: usize = HASH_BYTES + 4 + 4;
 
-/// Whether similar objects of a pack are stored as deltas.
+/// Which objects of a pack may be stored as deltas.
 #[derive(Clone, Copy)]
 pub(super) enum Deltas {
-    /// Saves most of the CPU time of a delivery.
+    /// No object. Takes the least CPU time.
     None,
-    /// Consecutive trees of a directory take little space.
+    /// Objects up to 1 MiB. Consecutive trees of a directory then take little space.
     Small,
 }
 
 impl Deltas {
-    /// Maximum size in bytes of objects that become deltas. Memory is a few times ten of them.
+    /// Maximum size in bytes of objects that become deltas. The builder holds up to ten at once.
     fn bytes_max(self) -> u32 {
         match self {
             Self::None => 1,
@@ -91,7 +91,8 @@ pub(super) fn write(
 
 /// Writes objects of existing packs as new packs. Returns their paths.
 ///
-/// Blobs get a pack of their own without deltas, which would take most of the CPU time.
+/// Blobs go to a pack of their own, without deltas: computing them takes most of the CPU time and
+/// saves little space.
 pub(super) fn rewrite(
     repo: &Repo,
     source: &Repository,

@@ -6,7 +6,9 @@ use std::io;
 use std::path::Path;
 
 use git2::{ObjectType, Oid};
+use memoird_core::ids::TenantId;
 
+use super::GitConfig;
 use super::error::{GitError, IoContext};
 use super::lock::CancelSignal;
 use super::packs::{self, remove_file};
@@ -16,11 +18,19 @@ use super::repo::{Repo, sync_dir};
 const OBJECTS_MAX: usize = 20_000;
 const BYTES_MAX: usize = 32 << 20;
 
+/// Number of commits after which the repository is opened again.
+const COMMITS_MAX: usize = 1_000;
+
 /// Deletes unreachable objects. The caller must have exclusive write access to the repository.
-pub(super) fn sweep(repo: &Repo, stop: &CancelSignal) -> Result<(), GitError> {
-    let reachable = reachable(repo, stop)?;
+pub(super) fn sweep(
+    config: &GitConfig,
+    tenant: &TenantId,
+    stop: &CancelSignal,
+) -> Result<(), GitError> {
+    let reachable = reachable(config, tenant, stop)?;
+    let repo = Repo::open(config, tenant)?;
     let pack_dir = repo.pack_dir();
-    remove_derived(repo)?;
+    remove_derived(&repo)?;
     for pack in packs::all(&pack_dir)? {
         stop.check()?;
         let ids = packs::ids_of(&pack)?;
@@ -30,8 +40,8 @@ pub(super) fn sweep(repo: &Repo, stop: &CancelSignal) -> Result<(), GitError> {
             .copied()
             .collect();
         if kept.len() < ids.len() {
-            rewrite(repo, &kept, stop)?;
-            packs::remove(repo, &pack)?;
+            rewrite(&repo, &kept, stop)?;
+            packs::remove(&repo, &pack)?;
         }
     }
     sync_dir(&pack_dir)?;
@@ -55,39 +65,52 @@ fn rewrite(repo: &Repo, kept: &[Oid], stop: &CancelSignal) -> Result<(), GitErro
     Ok(())
 }
 
-fn reachable(repo: &Repo, stop: &CancelSignal) -> Result<HashSet<Oid>, GitError> {
+fn reachable(
+    config: &GitConfig,
+    tenant: &TenantId,
+    stop: &CancelSignal,
+) -> Result<HashSet<Oid>, GitError> {
     let mut reachable = HashSet::new();
-    let mut left: Vec<Oid> = Vec::new();
-    for (_, target) in repo.refs()? {
-        left.push(target);
-    }
-    while let Some(id) = left.pop() {
-        if !reachable.insert(id) {
-            continue;
-        }
-        stop.check()?;
-        let object = repo
-            .git
-            .find_object(id, None)
-            .map_err(|error| repo.damaged(&id, error))?;
-        match object.kind() {
-            Some(ObjectType::Commit) => {
-                let commit = repo.commit(id)?;
-                left.extend(commit.parent_ids());
-                walk(repo, commit.tree_id(), &mut reachable)?;
-            }
-            Some(ObjectType::Tag) => {
-                let tag = object.as_tag().map(git2::Tag::target_id);
-                left.extend(tag);
-            }
-            Some(ObjectType::Tree) => {
-                reachable.remove(&id);
-                walk(repo, id, &mut reachable)?;
-            }
-            _ => {}
+    let refs = Repo::open(config, tenant)?.refs()?;
+    let mut left: Vec<Oid> = refs.into_iter().map(|(_, target)| target).collect();
+    while !left.is_empty() {
+        // Opened again from time to time, because libgit2 caches up to 16 MiB of each pack.
+        let repo = Repo::open(config, tenant)?;
+        for _ in 0..COMMITS_MAX {
+            let Some(id) = left.pop() else { break };
+            stop.check()?;
+            follow(&repo, id, &mut left, &mut reachable)?;
         }
     }
     Ok(reachable)
+}
+
+/// Adds an object and everything below it. Parents of commits are added to `left` instead.
+fn follow(
+    repo: &Repo,
+    id: Oid,
+    left: &mut Vec<Oid>,
+    reachable: &mut HashSet<Oid>,
+) -> Result<(), GitError> {
+    if reachable.contains(&id) {
+        return Ok(());
+    }
+    let object = repo
+        .git
+        .find_object(id, None)
+        .map_err(|error| repo.damaged(&id, error))?;
+    match object.kind() {
+        Some(ObjectType::Commit) => {
+            let commit = repo.commit(id)?;
+            left.extend(commit.parent_ids());
+            walk(repo, commit.tree_id(), reachable)?;
+        }
+        Some(ObjectType::Tag) => left.extend(object.as_tag().map(git2::Tag::target_id)),
+        Some(ObjectType::Tree) => walk(repo, id, reachable)?,
+        _ => {}
+    }
+    reachable.insert(id);
+    Ok(())
 }
 
 /// Adds a tree and everything below it.
