@@ -21,8 +21,8 @@ use super::repo::{Repo, sync_dir};
 /// Git searches every pack, so a repository must not collect one per commit.
 const TIERS: [(Range<u64>, usize); 2] = [(0..1_000, 32), (1_000..8_000, 8)];
 
-/// Maximum size in bytes of packs to merge at once, which limits time and memory.
-const MERGED_BYTES_MAX: u64 = 32 << 20;
+/// Maximum size in bytes of objects to merge at once, which limits the time.
+const MERGED_BYTES_MAX: usize = 64 << 20;
 
 /// Companion files of a pack. The index is first, so that git ignores the pack while it is removed.
 const ENDINGS: [&str; 7] = ["idx", "rev", "bitmap", "mtimes", "keep", "promisor", "pack"];
@@ -156,44 +156,54 @@ fn config(folder: &Path, deltas: Deltas) -> Result<Config, git2::Error> {
 
 /// Merges small packs if there are many.
 pub(super) fn merge_small(repo: &Repo, stop: &CancelSignal) -> Result<(), GitError> {
-    let small = small_packs(&repo.pack_dir())?;
-    if small.is_empty() {
-        return Ok(());
-    }
-    let mut ids = Vec::new();
-    for pack in &small {
-        ids.extend(ids_of(pack)?);
-    }
-    let source = repo.reopened()?;
-    let merged = rewrite(repo, &source, &ids, stop)?;
-    for pack in small.iter().filter(|pack| !merged.contains(pack)) {
-        remove(repo, pack)?;
+    let all = packs_by_size(&repo.pack_dir())?;
+    for (objects, count) in TIERS {
+        let tier = all.iter().filter(|pack| objects.contains(&pack.objects));
+        let tier: Vec<&Path> = tier.map(|pack| &*pack.path).collect();
+        if tier.len() >= count {
+            return merge(repo, &tier, count / 2, stop);
+        }
     }
     Ok(())
 }
 
-/// Chooses the packs to merge, if any.
-fn small_packs(pack_dir: &Path) -> Result<Vec<PathBuf>, GitError> {
-    let all = packs_by_size(pack_dir)?;
-    for (objects, count) in TIERS {
-        let mut bytes = 0;
-        let tier = all.iter().filter(|pack| objects.contains(&pack.objects));
-        let tier = tier.take_while(|pack| {
-            bytes += pack.bytes;
-            bytes <= MERGED_BYTES_MAX
-        });
-        let tier: Vec<PathBuf> = tier.map(|pack| pack.path.clone()).collect();
-        if tier.len() >= count {
-            return Ok(tier);
+/// Merges packs up to the maximum size, if these are at least `count_min`.
+fn merge(
+    repo: &Repo,
+    packs: &[&Path],
+    count_min: usize,
+    stop: &CancelSignal,
+) -> Result<(), GitError> {
+    let source = repo.reopened()?;
+    let size = |id: &Oid| Ok::<_, git2::Error>(source.odb()?.read_header(*id)?.0);
+    let (mut old, mut ids, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for pack in packs {
+        stop.check()?;
+        let found = ids_of(pack)?;
+        for id in &found {
+            bytes += size(id).map_err(|error| repo.damaged(id, error))?;
+        }
+        if bytes > MERGED_BYTES_MAX {
+            break;
+        }
+        ids.extend(found);
+        old.push(*pack);
+    }
+    if old.len() < count_min {
+        return Ok(());
+    }
+    let merged = rewrite(repo, &source, &ids, stop)?;
+    for pack in old {
+        if merged.iter().all(|new| new != pack) {
+            remove(repo, pack)?;
         }
     }
-    Ok(Vec::new())
+    Ok(())
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct PackOnDisk {
     objects: u64,
-    bytes: u64,
     path: PathBuf,
 }
 
@@ -220,11 +230,11 @@ fn packs_by_size(pack_dir: &Path) -> Result<Vec<PackOnDisk>, GitError> {
             .count();
         if files == 2 && names.contains(&format!("{stem}idx")) {
             let path = pack_dir.join(name);
-            let index_bytes = length(&path.with_extension("idx"))?;
+            let index = path.with_extension("idx");
+            let index_bytes = fs::metadata(&index).io_context("read", &index)?.len();
             let rows = index_bytes.saturating_sub((IDS_OFFSET + 2 * HASH_BYTES) as u64);
             found.push(PackOnDisk {
                 objects: rows / ROW_BYTES as u64,
-                bytes: length(&path)?,
                 path,
             });
         }
@@ -245,11 +255,6 @@ pub(super) fn file_names(folder: &Path) -> Result<BTreeSet<String>, GitError> {
     let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let names: io::Result<_> = names.collect();
     names.io_context("read", folder)
-}
-
-fn length(path: &Path) -> Result<u64, GitError> {
-    let metadata = fs::metadata(path).io_context("read", path)?;
-    Ok(metadata.len())
 }
 
 /// Ids of the objects in a pack.
