@@ -83,7 +83,7 @@ pub(super) fn erase(
     sync_dir(&repo.git_dir)?;
     history.move_refs(&lock)?;
     let commits = history.commits.len() as u64;
-    // Closed, so that libgit2 frees what it cached of each pack.
+    // libgit2 frees its caches of packs when the repository is closed.
     drop(history);
     drop(checkpoints);
     sweep(config, &request.tenant, stop)?;
