@@ -93,8 +93,8 @@ pub(super) fn call_line(name: &str, input: &str) -> String {
     )
 }
 
-/// Renders a result in one line: first what no earlier result had, which is what the call changed,
-/// then its other fields. A flag of the result itself counts as changed. The values of the call are
+/// Renders a result in one line: first the values that are in no earlier result, which are what the
+/// call changed, then its other fields. A flag of the result itself counts as changed. The values of the call are
 /// left out.
 fn outcome(
     text: &str,

@@ -205,8 +205,9 @@ impl Merged {
     }
 }
 
-/// The newest calls whose lines fit in `bytes_max` bytes. Older lines are shortened before any is
-/// dropped.
+/// The newest calls whose lines fit in `bytes_max` bytes.
+///
+/// Older lines are shortened before a line is dropped.
 fn newest_done(all: &[Done], bytes_max: usize) -> Vec<Done> {
     let mut done = all.to_vec();
     let mut bytes: usize = done.iter().map(|done| done.text.len() + 3).sum();

@@ -201,8 +201,8 @@ impl Body {
     /// Index of the first user turn of the task under way: the newest opening, with the openings
     /// directly before it.
     ///
-    /// `None` if that is uncertain: a later turn started another task, or so many user turns follow
-    /// the opening that the user may want something else by now.
+    /// `None` if that is uncertain: a later turn started another task, or more than
+    /// [`FOLLOWING_TURNS_MAX`] user turns follow the opening, which may be about something else.
     fn current_request(&self) -> Option<usize> {
         let turns = &self.user_turns;
         let newest = turns.iter().rposition(|turn| turn.opens)?;

@@ -231,7 +231,7 @@ impl SessionOrders {
         slots.take(count).cloned().collect()
     }
 
-    /// Queues a session that was just loaded, behind all others.
+    /// Adds a session that was just loaded to the end of the queue.
     ///
     /// By its last use, it might be unloaded again before it is used.
     pub(super) fn push_loaded(&self, slot: Weak<Slot>, last_access: Steady) -> UseKey {
