@@ -24,6 +24,18 @@ async fn append_texts(sessions: &mut Sessions, session: &str, texts: &[&str]) {
     sessions.append(request).await.expect("appended");
 }
 
+/// Starts a daemon, and waits until it looks for facts: it ignores earlier turns.
+async fn learner(setup: Setup) -> Daemon {
+    let daemon = Daemon::with(setup).await;
+    eventually("it looks for facts", async || {
+        let log = daemon.log();
+        log.contains("looks for facts in what is said from now on")
+            .then_some(())
+    })
+    .await;
+    daemon
+}
+
 /// Waits until Ann has at least `count` memories, and returns them.
 async fn learnt(daemon: &Daemon, count: usize) -> Vec<String> {
     let mut client = daemon.memories();
@@ -46,7 +58,7 @@ async fn extraction_stores_facts_and_reports_events_and_metrics() {
         found("PIN: 4711", &[2])
     ]);
     let model = ExtractionProvider::start([ExtractionReply::These(facts)]).await;
-    let daemon = Daemon::with(model.setup("", "after: 2 turns")).await;
+    let daemon = learner(model.setup("", "after: 2 turns")).await;
     let mut sessions = daemon.sessions();
     let mut events = Events::now(&mut sessions).await;
     append_texts(
@@ -89,7 +101,7 @@ async fn kill_between_lease_and_commit_loses_and_duplicates_nothing() {
     ])
     .await;
     let setup = model.setup("extraction_lease: 2s,", "after: idle 100ms");
-    let mut daemon = Daemon::with(setup).await;
+    let mut daemon = learner(setup).await;
     append_texts(&mut daemon.sessions(), "chat", &["I like tea"]).await;
     for life in 1..=2 {
         model.was_asked(life).await;
@@ -129,7 +141,7 @@ async fn provider_failures_delay_facts_and_lose_none() {
         ExtractionReply::These(facts.clone()),
     ])
     .await;
-    let daemon = Daemon::with(model.setup("", "after: idle 50ms")).await;
+    let daemon = learner(model.setup("", "after: idle 50ms")).await;
     let mut events = Events::now(&mut daemon.sessions()).await;
     append_texts(&mut daemon.sessions(), "chat", &["I like tea"]).await;
     let failed = events.until("extraction_failed").await;
@@ -143,7 +155,7 @@ async fn provider_failures_delay_facts_and_lose_none() {
 async fn extraction_after_end_runs_when_session_ends() {
     let facts = json!([found("Likes tea", &[1])]);
     let model = ExtractionProvider::start([ExtractionReply::These(facts)]).await;
-    let daemon = Daemon::with(model.setup("", "after: end")).await;
+    let daemon = learner(model.setup("", "after: end")).await;
     append_texts(&mut daemon.sessions(), "chat", &["I like tea"]).await;
     end(&mut daemon.sessions(), "chat").await;
     assert_eq!(learnt(&daemon, 1).await, ["Likes tea"]);
@@ -152,7 +164,7 @@ async fn extraction_after_end_runs_when_session_ends() {
 #[tokio::test]
 async fn prompt_injection_in_conversation_plants_no_facts() {
     let model = ExtractionProvider::start([]).await;
-    let daemon = Daemon::with(model.setup("", "after: 3 turns")).await;
+    let daemon = learner(model.setup("", "after: 3 turns")).await;
     let mut client = daemon.memories();
     let mut berlin = fact("ann", "Lives in Berlin");
     berlin.pinned = true;
