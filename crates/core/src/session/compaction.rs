@@ -414,13 +414,14 @@ impl Session {
             }
             (Trigger::Preemptive | Trigger::Reactive | Trigger::History, _) => {
                 let tail_seq = self.compacting.as_ref()?.tail_seq?;
-                let span = before(&view, after_seq, tail_seq, tokens)?;
-                let target = self.target()?;
-                let shown_max = percent(self.rest(target, &view), TRIMMED_TAIL_PERCENT);
-                return Some(Span {
-                    tail_tokens: span.tail_tokens.min(shown_max),
-                    ..span
-                });
+                let mut span = before(&view, after_seq, tail_seq, tokens)?;
+                let request = view.request_under_way();
+                // A larger summary could leave no room for the request itself.
+                if request.is_none_or(|request| request.seq > span.through_seq) {
+                    let rest = self.rest(self.target()?, &view);
+                    span.tail_tokens = span.tail_tokens.min(percent(rest, TRIMMED_TAIL_PERCENT));
+                }
+                return Some(span);
             }
             (Trigger::Command, _) => Keep {
                 exchanges: exchanges.unwrap_or(KEPT_EXCHANGES),
