@@ -171,15 +171,18 @@ pub(crate) fn whole_ends(text: &str, head: usize, tail: usize) -> (&str, &str) {
     let head = &text[..text.floor_char_boundary(head)];
     let rest = &text[head.len()..];
     let tail = &rest[rest.ceil_char_boundary(rest.len().saturating_sub(tail))..];
-    let is_little = |cut: usize, all: usize| cut * 4 <= all;
-    let breaks = ['\n', ' '];
-    let of_head = breaks.iter().filter_map(|end| head.rfind(*end));
-    let mut of_head = of_head.filter(|end| is_little(head.len() - end, head.len()));
-    let of_tail = breaks.iter().filter_map(|end| tail.find(*end));
-    let mut of_tail = of_tail.filter(|end| is_little(*end, tail.len()));
-    let head = of_head.next().map_or(head, |end| &head[..end]);
-    let tail = of_tail.next().map_or(tail, |end| &tail[end + 1..]);
-    (head, tail)
+    let head_end = ['\n', ' ']
+        .into_iter()
+        .filter_map(|end| head.rfind(end))
+        .find(|end| (head.len() - end) * 4 <= head.len());
+    let tail_start = ['\n', ' ']
+        .into_iter()
+        .filter_map(|end| tail.find(end))
+        .find(|end| end * 4 <= tail.len());
+    (
+        head_end.map_or(head, |end| &head[..end]),
+        tail_start.map_or(tail, |end| &tail[end + 1..]),
+    )
 }
 
 #[cfg(test)]

@@ -93,9 +93,10 @@ pub(super) fn call_line(name: &str, input: &str) -> String {
     )
 }
 
-/// Renders a result in one line: first the values that are in no earlier result, which are what the
-/// call changed, then its other fields. A flag of the result itself counts as changed. The values of the call are
-/// left out.
+/// Renders a result in one line: first the values that no earlier result has, then other fields.
+///
+/// New values show what the call changed, and so does a flag at the top level. The values of the
+/// call are left out.
 fn outcome(
     text: &str,
     parsed: Option<&Value>,
@@ -163,9 +164,7 @@ impl Known {
         }
     }
 
-    /// The parts of a value that no earlier result had. `None` if it had all.
-    ///
-    /// A flag alone tells nothing.
+    /// The strings and numbers of a value that no earlier result has. `None` if there are none.
     fn unknown_part(&self, value: &Value) -> Option<Value> {
         match value {
             Value::Array(items) => {
@@ -181,10 +180,10 @@ impl Known {
                 }
             }
             Value::Object(fields) => {
-                let parts = fields.iter();
-                let parts =
-                    parts.filter_map(|(key, value)| Some((key.clone(), self.unknown_part(value)?)));
-                let parts: Map<String, Value> = parts.collect();
+                let parts: Map<String, Value> = fields
+                    .iter()
+                    .filter_map(|(key, value)| Some((key.clone(), self.unknown_part(value)?)))
+                    .collect();
                 (!parts.is_empty()).then_some(Value::Object(parts))
             }
             Value::String(text) => self.is_new(text).then(|| value.clone()),

@@ -112,8 +112,11 @@ impl Listed {
     }
 
     fn terms(&self) -> impl Iterator<Item = Term> {
-        let labels = self.options.iter().flat_map(|options| &options.labels);
-        let labels = labels.map(|(name, value)| Term::Label(Arc::clone(name), Arc::clone(value)));
+        let labels = self
+            .options
+            .iter()
+            .flat_map(|options| &options.labels)
+            .map(|(name, value)| Term::Label(Arc::clone(name), Arc::clone(value)));
         self.subject
             .clone()
             .map(Term::Subject)
