@@ -416,7 +416,7 @@ impl Session {
                 let tail_seq = self.compacting.as_ref()?.tail_seq?;
                 let mut span = before(&view, after_seq, tail_seq, tokens)?;
                 let request = view.request_under_way();
-                // A larger summary could leave no room for the request itself.
+                // A summary that covers the request would replace it in windows.
                 if request.is_none_or(|request| request.seq > span.through_seq) {
                     let rest = self.rest(self.target()?, &view);
                     span.tail_tokens = span.tail_tokens.min(percent(rest, TRIMMED_TAIL_PERCENT));
