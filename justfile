@@ -74,30 +74,30 @@ upgrade older="":
 # for docs/benchmarks.md
 bench:
     MEMOIRD_COMMIT=$(git rev-parse --short HEAD) \
-        cargo build --profile dist -p memoird -p memoird-bench --features memoird/postgres
-    target/dist/memoird-bench --runs 7 --durability off --baseline
-    target/dist/memoird-bench --runs 7 --compare-durability
-    target/dist/memoird-bench --runs 7 --compare-durability --in-flight 256
-    target/dist/memoird-bench --runs 7 --mix context --durability off --baseline
-    target/dist/memoird-bench context --runs 7
-    target/dist/memoird-bench compaction --runs 7
-    target/dist/memoird-bench evict --runs 7
-    target/dist/memoird-bench search --runs 7
-    target/dist/memoird-bench hooks
-    target/dist/memoird-bench neighbours
-    target/dist/memoird-bench --runs 7 --mix remember
-    target/dist/memoird-bench --runs 7 --mix recall --subjects 1 --memories 10000 --in-flight 1
-    target/dist/memoird-bench --runs 7 --mix recall --subjects 1 --memories 10000 --in-flight 1 --dimensions 384
-    target/dist/memoird-bench --runs 7 --mix recall --subjects 1 --memories 100000 --in-flight 1 --dimensions 384
-    target/dist/memoird-bench --runs 7 --mix list --sessions 100000 --prefill 1 --in-flight 1
-    target/dist/memoird-bench --runs 7 --compare-store
-    target/dist/memoird-bench --runs 7 --compare-store --in-flight 256
-    target/dist/memoird-bench --runs 7 --store postgres --in-flight 1024
-    target/dist/memoird-bench --runs 7 --store postgres --daemons 4
-    target/dist/memoird-bench --runs 7 --store postgres --daemons 4 --route random
-    target/dist/memoird-bench --runs 7 --store postgres --mix remember
-    target/dist/memoird-bench --runs 7 --store postgres --mix recall --subjects 10 --memories 10000 --in-flight 1
-    target/dist/memoird-bench rest
+        cargo build --release -p memoird -p memoird-bench --features memoird/postgres
+    target/release/memoird-bench --runs 7 --durability off --baseline
+    target/release/memoird-bench --runs 7 --compare-durability
+    target/release/memoird-bench --runs 7 --compare-durability --in-flight 256
+    target/release/memoird-bench --runs 7 --mix context --durability off --baseline
+    target/release/memoird-bench context --runs 7
+    target/release/memoird-bench compaction --runs 7
+    target/release/memoird-bench evict --runs 7
+    target/release/memoird-bench search --runs 7
+    target/release/memoird-bench hooks
+    target/release/memoird-bench neighbours
+    target/release/memoird-bench --runs 7 --mix remember
+    target/release/memoird-bench --runs 7 --mix recall --subjects 1 --memories 10000 --in-flight 1
+    target/release/memoird-bench --runs 7 --mix recall --subjects 1 --memories 10000 --in-flight 1 --dimensions 384
+    target/release/memoird-bench --runs 7 --mix recall --subjects 1 --memories 100000 --in-flight 1 --dimensions 384
+    target/release/memoird-bench --runs 7 --mix list --sessions 100000 --prefill 1 --in-flight 1
+    target/release/memoird-bench --runs 7 --compare-store
+    target/release/memoird-bench --runs 7 --compare-store --in-flight 256
+    target/release/memoird-bench --runs 7 --store postgres --in-flight 1024
+    target/release/memoird-bench --runs 7 --store postgres --daemons 4
+    target/release/memoird-bench --runs 7 --store postgres --daemons 4 --route random
+    target/release/memoird-bench --runs 7 --store postgres --mix remember
+    target/release/memoird-bench --runs 7 --store postgres --mix recall --subjects 10 --memories 10000 --in-flight 1
+    target/release/memoird-bench rest
 
 # Licences, advisories and sources of what we depend on (cargo install cargo-deny)
 deny:
