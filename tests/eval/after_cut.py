@@ -55,9 +55,7 @@ import time
 import conversations
 import judge
 from conversations import LANGUAGES, encoded
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / ".ci"))
-from kit import Daemon, check_openai, generated, settled  # noqa: E402
+from kit import Daemon, check_openai, generated, settled
 
 PRICES = (0.1, 0.25, 0.5)
 ALTERNATIVES = ("sliding", "plain", "raw end")

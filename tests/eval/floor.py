@@ -37,8 +37,7 @@ import tempfile
 import time
 import zlib
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / ".ci"))
-from kit import Daemon, generated  # noqa: E402
+from kit import Daemon, generated
 
 IN_FLIGHT = 8
 # Categories of LoCoMo whose questions one turn answers: temporal and single-hop. The others need

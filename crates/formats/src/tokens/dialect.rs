@@ -160,7 +160,7 @@ impl Overheads {
     /// Returns the overheads of a dialect.
     ///
     /// They are fitted to what providers charged for half of the recorded requests that
-    /// `.ci/counting.py` reads. For texts, OpenAI's match exactly. Its cookbook, "How to count
+    /// `tests/eval/counting.py` reads. For texts, OpenAI's match exactly. Its cookbook, "How to count
     /// tokens with tiktoken", has the same numbers for messages.
     pub(super) fn of(dialect: Dialect) -> Self {
         // In the order of the fields.

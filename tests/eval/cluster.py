@@ -2,7 +2,8 @@
 database.
 
 Bots append with the project's own client in the meantime. All acknowledged turns must be stored
-once and in order. `rolling` is part of .ci/run; `failover` is run by hand (just failover)."""
+once and in order. `.ci/run` runs `rolling`. `failover` is run by hand: `just cluster failover`.
+"""
 
 import argparse
 import atexit
@@ -27,7 +28,7 @@ from memoird import HistoryScope  # noqa: E402
 import kit  # noqa: E402
 
 SESSIONS, WRITERS, DAEMONS = 24, 6, 3
-DEPLOY = pathlib.Path(__file__).parent.parent / "deploy"
+DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 
 
 def page(daemon, path):

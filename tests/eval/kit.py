@@ -124,7 +124,7 @@ def generated(work):
 
     out = work / "bindings"
     out.mkdir()
-    proto = pathlib.Path(__file__).parent.parent / "proto"
+    proto = pathlib.Path(__file__).resolve().parents[2] / "proto"
     files = sorted(str(file) for file in proto.glob("memoird/v1/*.proto"))
     google = pathlib.Path(grpc_tools.__file__).parent / "_proto"
     outs = [f"--python_out={out}", f"--grpc_python_out={out}"]
