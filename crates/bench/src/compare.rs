@@ -223,7 +223,7 @@ impl Comparison<'_> {
             .in_flight
             .saturating_mul(u16::try_from(targets.len())?);
         let connections = traffic.connections;
-        let driver = Driver::of(targets, by, connections, in_flight, &prefix(self.seed));
+        let driver = Driver::to_targets(targets, by, connections, in_flight, &prefix(self.seed));
         spinner.set_message(format!("filling {}", plan.name));
         self.fill(&driver, plan).await?;
         Ok(Side {

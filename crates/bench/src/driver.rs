@@ -130,7 +130,7 @@ impl Gauge {
 impl Driver {
     /// Creates connections, which are opened on first use.
     pub(super) fn new(target: Target, connections: u16, in_flight: u16, prefix: &str) -> Self {
-        Self::of(
+        Self::to_targets(
             vec![target],
             Route::default(),
             connections,
@@ -140,7 +140,7 @@ impl Driver {
     }
 
     /// The same for several daemons, with `connections` connections to each.
-    pub(super) fn of(
+    pub(super) fn to_targets(
         targets: Vec<Target>,
         route: Route,
         connections: u16,

@@ -120,7 +120,7 @@ pub(super) async fn run(common: &CommonArgs, args: NeighboursArgs) -> Result<()>
     for kind in args.floods.iter().copied() {
         spinner.set_message(format!("prepares {kind}"));
         kind.prepare(&flood).await?;
-        let mut row = Beside::of(kind);
+        let mut row = Beside::new(kind);
         for run in 1..=args.runs {
             spinner.set_message(format!("{kind}, run {run} of {}", args.runs));
             let spin = args.neighbour(Flood::Spin, &server)?;
@@ -256,7 +256,7 @@ async fn at_a_pace(target: &Target, pace: Duration, span: Duration) -> Result<La
 }
 
 impl Beside {
-    fn of(flood: Flood) -> Self {
+    fn new(flood: Flood) -> Self {
         Self {
             flood,
             alone: Vec::new(),

@@ -72,7 +72,7 @@ pub(super) struct Report {
 
 impl Spread {
     /// The spread of at least one figure.
-    pub(super) fn of(figures: impl IntoIterator<Item = f64>) -> Self {
+    pub(super) fn from_figures(figures: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = figures.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
@@ -115,12 +115,12 @@ impl Figure {
             Self::Statements => run.of_database(|used| used.statements),
         };
         match measured {
-            [] => Spread::of([]),
+            [] => Spread::from_figures([]),
             [this, .., that] if matches!(self, Self::Cpu | Self::Rate | Self::P99) => {
                 let pairs = this.runs.iter().zip(&that.runs);
-                Spread::of(pairs.map(|(this, that)| of(this) / of(that)))
+                Spread::from_figures(pairs.map(|(this, that)| of(this) / of(that)))
             }
-            [this, ..] => Spread::of(this.runs.iter().map(of)),
+            [this, ..] => Spread::from_figures(this.runs.iter().map(of)),
         }
     }
 
@@ -524,7 +524,7 @@ mod tests {
         let alone = Figure::CallsPerSecond.spread(&both);
         assert!((alone.median - 100.0).abs() < 1e-9);
         assert!((both[0].cpu_us() - 80.0 / 3.0).abs() < 1e-9);
-        assert!((Spread::of([4.0, 1.0, 2.0, 3.0]).median - 2.5).abs() < 1e-9);
+        assert!((Spread::from_figures([4.0, 1.0, 2.0, 3.0]).median - 2.5).abs() < 1e-9);
     }
 
     #[test]

@@ -147,7 +147,12 @@ pub(super) async fn run(common: &CommonArgs, args: SoakArgs) -> Result<()> {
     progress(HEADER)?;
     for minute in first..=args.minutes {
         args.minute(&gauge).await?;
-        let row = row(args.seed, minute, &Usage::of(&server).await?, gauge.take());
+        let row = row(
+            args.seed,
+            minute,
+            &Usage::read(&server).await?,
+            gauge.take(),
+        );
         keep(&result, &row)?;
         progress(&row)?;
     }
@@ -278,7 +283,7 @@ fn row(
 
 impl Usage {
     /// Reads the usage of a private daemon from /proc and its metrics.
-    async fn of(server: &Server) -> Result<Self> {
+    async fn read(server: &Server) -> Result<Self> {
         let process = PathBuf::from(format!("/proc/{}", server.process()));
         let status = fs::read_to_string(process.join("status"))?;
         let field = |name: &str| {

@@ -53,7 +53,7 @@ impl Lines {
     pub(crate) fn open(path: &Path, line_bytes_max: u64) -> Result<Self, CliError> {
         if path == Path::new("-") {
             let stdin = BufReader::new(io::stdin());
-            return Ok(Self::of("stdin", stdin, line_bytes_max));
+            return Ok(Self::new("stdin", stdin, line_bytes_max));
         }
         let file = File::open(path).map_err(CliError::no_input(path))?;
         let metadata = file.metadata().ok().filter(Metadata::is_file);
@@ -61,11 +61,11 @@ impl Lines {
         let name = path.display().to_string();
         Ok(Self {
             bytes,
-            ..Self::of(&name, BufReader::new(file), line_bytes_max)
+            ..Self::new(&name, BufReader::new(file), line_bytes_max)
         })
     }
 
-    pub(crate) fn of(
+    pub(crate) fn new(
         name: &str,
         reader: impl BufRead + Send + 'static,
         line_bytes_max: u64,

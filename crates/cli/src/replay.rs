@@ -477,7 +477,7 @@ mod tests {
         format: MessageFormat,
         text: &'static str,
     ) -> Vec<Result<Conversation, CliError>> {
-        let lines = Lines::of("f", text.as_bytes(), LINE_BYTES_MAX);
+        let lines = Lines::new("f", text.as_bytes(), LINE_BYTES_MAX);
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
             let mut from = read(lines, format, 16);

@@ -5,7 +5,7 @@
 use divan::Bencher;
 use divan::counter::BytesCount;
 use memoird_core::compaction::transcript::{TranscriptTurn, transcript_turn};
-use memoird_core::compaction::{Covered, SummaryRoom, merge};
+use memoird_core::compaction::{CoveredTurns, SummaryRoom, merge};
 use memoird_core::turn::{PartKind, Role, Turn};
 
 fn main() {
@@ -82,7 +82,7 @@ fn summarize(bencher: Bencher<'_, '_>, turns: usize) {
             .collect()
     };
     let bytes: usize = read()[..turns].iter().map(|turn| turn.text.len()).sum();
-    let covered = Covered {
+    let covered = CoveredTurns {
         through_seq: turns as u64,
         turns: turns as u64,
     };

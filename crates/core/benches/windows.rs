@@ -104,7 +104,7 @@ impl Chat {
                 _ => said(Role::Assistant),
             };
             let command = AppendCommand {
-                turns: vec![NewTurn::of(&turn)],
+                turns: vec![NewTurn::from_turn(&turn)],
                 ..AppendCommand::default()
             };
             let seal = |_: &NewTurn, _: u64, _: Timestamp| Arc::from([0_u8; 200].as_slice());

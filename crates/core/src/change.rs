@@ -83,7 +83,7 @@ pub enum ChangeKind {
     Append(Box<Appended>),
     Rewind(Box<Rewound>),
     UpdateTurn(Box<UpdatedTurn>),
-    PatchState(Box<Patched>),
+    PatchState(Box<PatchedState>),
     /// The session's options change. The last access does not.
     SetOptions(Arc<SessionOptions>),
     /// The session was used, and nothing else changed.
@@ -152,7 +152,7 @@ pub struct Rewound {
 
 /// JSON state of a session after a patch.
 #[derive(Clone, Debug)]
-pub struct Patched {
+pub struct PatchedState {
     /// Scope of the idempotency key, which outlives a generation.
     pub key: SessionKey,
     /// The complete new JSON.

@@ -27,15 +27,15 @@ mod summary;
 pub mod transcript;
 
 pub use calls::is_change;
-pub use changes::{Done, changes};
-pub use merge::{Merged, SummaryRoom, Written, merge};
+pub use changes::{CompletedCall, changes};
+pub use merge::{ModelSections, SummaryCandidates, SummaryRoom, merge};
 pub(crate) use openings::Openings;
 pub use policy::{CompactionPolicy, SessionBreaker, SummaryBudget, SummaryTokens};
-pub use span::Span;
-pub(crate) use span::{Keep, before, choose, is_apart, is_summarized, is_waiting};
-pub use standing::Standing;
+pub use span::TurnSpan;
+pub(crate) use span::{TailLimits, before, choose, is_apart, is_summarized, is_waiting};
+pub use standing::StandingInstruction;
 pub use status::{CompactionStatus, Failure};
-pub use summary::{Body, Covered, Summary, UserTurn, acknowledgement};
+pub use summary::{CoveredTurns, Summary, SummaryBody, UserTurn, acknowledgement};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {

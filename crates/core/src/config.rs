@@ -11,7 +11,7 @@ mod units;
 use serde::Deserialize;
 use serde::de::value::{BorrowedStrDeserializer, Error};
 
-pub use flat::{Flat, Nothing};
+pub use flat::{Flat, NoKeys};
 pub use problems::{Problem, Problems};
 pub use secret::{Environment, SecretRef};
 pub use units::{

@@ -17,7 +17,7 @@ const EPOCH: civil::Date = civil::date(1970, 1, 1);
 pub struct Date(civil::Date);
 
 impl Date {
-    pub fn of(at: Timestamp) -> Self {
+    pub fn from_timestamp(at: Timestamp) -> Self {
         Self(EPOCH.saturating_add(Span::new().days(day_number(at))))
     }
 
@@ -37,7 +37,7 @@ pub fn minute(at: Timestamp) -> String {
     let minutes = at.seconds().rem_euclid(DAY_S) / 60;
     format!(
         "{} {:02}:{:02} UTC",
-        Date::of(at),
+        Date::from_timestamp(at),
         minutes / 60,
         minutes % 60
     )
@@ -58,7 +58,7 @@ mod tests {
         let (mut year, mut month, mut day) = (1970, 1, 1);
         for number in 0..=Timestamp::SECONDS_MAX / DAY_S {
             let at = Timestamp::new(number * DAY_S, 0).unwrap();
-            let date = Date::of(at).0;
+            let date = Date::from_timestamp(at).0;
             assert_eq!((date.year(), date.month(), date.day()), (year, month, day));
             let last = match month {
                 2 if is_leap(year) => 29,
@@ -69,7 +69,7 @@ mod tests {
             day += 1;
             if day > last {
                 let text = format!("{year}-{month:02}-{:02}", day - 1);
-                assert_eq!(Date::of(at).to_string(), text);
+                assert_eq!(Date::from_timestamp(at).to_string(), text);
                 (month, day) = (month + 1, 1);
             }
             if month > 12 {
@@ -81,12 +81,12 @@ mod tests {
 
     #[test]
     fn a_day_has_a_date_and_a_name() {
-        let date = Date::of(Timestamp::new(1_795_341_723, 0).unwrap());
+        let date = Date::from_timestamp(Timestamp::new(1_795_341_723, 0).unwrap());
         assert_eq!(
             (date.to_string(), date.weekday().to_string()),
             ("2026-11-22".to_owned(), "Sunday".to_owned())
         );
-        let first = Date::of(Timestamp::default());
+        let first = Date::from_timestamp(Timestamp::default());
         assert_eq!(first.weekday().to_string(), "Thursday");
     }
 }

@@ -43,14 +43,14 @@ pub struct History {
     tail: VecDeque<TurnRecord>,
     /// Totals of the tail and the pinned turns, which count toward the caps. The anchor does not.
     capped: Totals,
-    aside: Option<Box<Aside>>,
+    aside: Option<Box<SparseState>>,
     /// See [`View::reshaped`].
     reshaped: u64,
 }
 
 /// Data that only histories with pins, tool calls or rewinds need.
 #[derive(Clone, Debug, Default)]
-struct Aside {
+struct SparseState {
     /// Held turns and the request that FIFO has passed. All precede the tail.
     pinned: Vec<TurnRecord>,
     /// System turns from before the anchor that were dropped from the history.

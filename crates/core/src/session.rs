@@ -9,7 +9,7 @@ mod windows;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::change::{Appended, Change, ChangeKind, EndReason, Patched};
+use crate::change::{Appended, Change, ChangeKind, EndReason, PatchedState};
 use crate::compaction::{CompactionStatus, Summary};
 use crate::error::CoreError;
 use crate::history::{Arrival, History, TurnRecord};
@@ -474,7 +474,7 @@ impl Session {
         self.head.last_access = now.steady;
         self.head.state_version = state.version;
         self.state = Some(Box::new(state.clone()));
-        let patched = ChangeKind::PatchState(Box::new(Patched {
+        let patched = ChangeKind::PatchState(Box::new(PatchedState {
             key: key.clone(),
             state_json: Arc::clone(&state.json),
             version: state.version,

@@ -391,7 +391,7 @@ pub struct NewTurn {
 
 impl NewTurn {
     /// Copies the metadata of a turn and leaves the body empty.
-    pub fn of(turn: &Turn) -> Self {
+    pub fn from_turn(turn: &Turn) -> Self {
         Self {
             body: Vec::new(),
             role: turn.role,

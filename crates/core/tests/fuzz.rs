@@ -122,7 +122,7 @@ fn fuzz_words() {
 }
 
 fn check_query(text: &str) {
-    let query = Query::new(text, Languages::of(text));
+    let query = Query::new(text, Languages::detect(text));
     let terms: Vec<&[String]> = query.terms().iter().map(Term::forms).collect();
     assert!(terms.len() <= TERMS_MAX);
     for (place, forms) in terms.iter().enumerate() {

@@ -318,7 +318,7 @@ impl EventLog {
         new.into_iter()
             .rev()
             .take(max)
-            .map(EventMessage::of)
+            .map(EventMessage::from_entry)
             .collect()
     }
 
@@ -439,7 +439,7 @@ impl EventMessage {
         u64::try_from(now.as_ms().saturating_sub(self.at_ms)).unwrap_or(0)
     }
 
-    fn of(entry: &LoggedEvent) -> Self {
+    fn from_entry(entry: &LoggedEvent) -> Self {
         Self {
             number: entry.number,
             at_ms: entry.event.at.as_ms(),

@@ -171,7 +171,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    fn of(room: Option<OwnedSemaphorePermit>) -> Self {
+    fn new(room: Option<OwnedSemaphorePermit>) -> Self {
         Self {
             _room: room,
             _share: None,
@@ -335,13 +335,13 @@ impl<C> Journal<C> {
             return Ok(permit);
         }
         let Some(backend) = &self.backend else {
-            return Ok(Permit::of(None));
+            return Ok(Permit::new(None));
         };
         backend.flush.notify_one();
         let count = backend.permits_of(bytes);
         let room = Arc::clone(&backend.permits).acquire_many_owned(count);
         match tokio::time::timeout(self.queue_wait(), room).await {
-            Ok(Ok(room)) => Ok(Permit::of(Some(room))),
+            Ok(Ok(room)) => Ok(Permit::new(Some(room))),
             Ok(Err(_)) => Err(EngineError::Stopping),
             Err(_) => Err(self.refusal().unwrap_or(EngineError::JournalBusy)),
         }
@@ -393,11 +393,11 @@ impl<C> Journal<C> {
     /// Reserves room in the queue if it is available immediately.
     pub(crate) fn try_permit(&self, bytes: usize) -> Option<Permit> {
         let Some(backend) = &self.backend else {
-            return Some(Permit::of(None));
+            return Some(Permit::new(None));
         };
         let count = backend.permits_of(bytes);
         let room = Arc::clone(&backend.permits).try_acquire_many_owned(count);
-        Some(Permit::of(Some(room.ok()?)))
+        Some(Permit::new(Some(room.ok()?)))
     }
 
     /// Submits a change set. Must be called under the lock of the session that it changes.

@@ -115,9 +115,9 @@ impl Models {
     fn new(config: &ContextConfig, ids: &ScaleIds) -> Self {
         let model = |model: &ContextModel| {
             let profile = model.profile.clone();
-            let dialect = Dialect::of(profile.provider, &profile.name);
+            let dialect = Dialect::for_model(profile.provider, &profile.name);
             let scale = Scale::new(Arc::clone(&model.tokenizer), dialect);
-            let scale_id = ids.of(&profile.tokenizer, dialect);
+            let scale_id = ids.get(&profile.tokenizer, dialect);
             let counter = model.counter.clone();
             let name = profile.name.clone();
             (
@@ -176,7 +176,7 @@ impl Models {
 }
 
 impl ScaleIds {
-    fn of(&self, tokenizer: &TokenizerKind, dialect: Dialect) -> ScaleId {
+    fn get(&self, tokenizer: &TokenizerKind, dialect: Dialect) -> ScaleId {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let next = ScaleId(u32::try_from(known.len()).unwrap_or(u32::MAX));
         *known.entry((tokenizer.clone(), dialect)).or_insert(next)

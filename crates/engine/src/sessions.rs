@@ -365,7 +365,7 @@ impl Sessions {
             successor,
         } = submission;
         let shared = &self.shared;
-        let mut tally = Tally::of(&set, dropped_turns);
+        let mut tally = Tally::new(&set, dropped_turns);
         if !shared.journal.is_on() {
             tally.publish(slot, self.now().wall);
             shared.event_signal.notify();

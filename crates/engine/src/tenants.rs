@@ -421,7 +421,7 @@ impl Policy {
     }
 
     /// Policy of the tenant with this id. Tenants without their own limits have the common ones.
-    fn of(config: &TenantsConfig, id: &TenantId) -> Self {
+    fn for_tenant(config: &TenantsConfig, id: &TenantId) -> Self {
         let own = config
             .tenants
             .iter()
@@ -504,7 +504,7 @@ impl Tenants {
             return known;
         }
         let new = || {
-            let policy = Policy::of(&self.config.load(), id);
+            let policy = Policy::for_tenant(&self.config.load(), id);
             self.shared_usage.tenants.fetch_add(1, Ordering::Relaxed);
             Arc::new(Tenant::new(id.clone(), policy, &self.shared_usage))
         };
@@ -522,7 +522,7 @@ impl Tenants {
         }
         let mut shortened = Vec::new();
         for tenant in self.all() {
-            let policy = Policy::of(&config, &tenant.id);
+            let policy = Policy::for_tenant(&config, &tenant.id);
             if policy.has_lower_history_limits_than(&tenant.policy()) {
                 shortened.push(Arc::clone(&tenant));
             }

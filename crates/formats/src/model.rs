@@ -72,7 +72,7 @@ impl ModelProfile {
     /// Returns the rules of the model with this name, which is this profile's or a relative.
     pub fn rules_of(&self, model: &str, format: Option<MessageFormat>) -> MessageRules {
         let name = if model.is_empty() { &self.name } else { model };
-        let mut rules = MessageRules::of(self.provider, name);
+        let mut rules = MessageRules::for_model(self.provider, name);
         if format == Some(MessageFormat::Anthropic) && self.provider == Provider::OpenAi {
             // Anthropic has no such model: the call did not say which model receives the request.
             rules.images = ImageLimits::ANTHROPIC;

@@ -1,9 +1,9 @@
 //! Token counting: of text by a tokenizer, of turns by their provider's rules.
 
 mod calibrate;
+mod corrected;
 mod dialect;
 mod estimate;
-mod lean;
 mod media;
 mod openai;
 mod scale;
@@ -13,9 +13,9 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use calibrate::{Calibration, Charge};
+pub use corrected::CorrectedTokenizer;
 pub use dialect::{ChatTemplate, Dialect, Unseen};
 pub use estimate::Estimate;
-pub use lean::LeaningTokenizer;
 pub(crate) use media::image_side_px;
 pub use openai::OpenAiTokenizer;
 pub use scale::Scale;
@@ -36,7 +36,7 @@ pub fn built_in(kind: &TokenizerKind, provider: Provider) -> Option<Arc<dyn Toke
     match kind {
         TokenizerKind::O200k => Some(Arc::new(OpenAiTokenizer::O200k)),
         TokenizerKind::Cl100k => Some(Arc::new(OpenAiTokenizer::Cl100k)),
-        TokenizerKind::Estimate => Some(Arc::new(LeaningTokenizer::new(provider))),
+        TokenizerKind::Estimate => Some(Arc::new(CorrectedTokenizer::new(provider))),
         TokenizerKind::File(_) => None,
     }
 }

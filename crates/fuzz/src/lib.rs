@@ -50,7 +50,7 @@ impl Target<'_> {
         for input in &corpus {
             property(input);
         }
-        let rounds = Rounds::of(&self.directory(), self.name);
+        let rounds = Rounds::new(&self.directory(), self.name);
         let Some(seconds) = rounds::seconds_asked() else {
             let round = self.round(&corpus, 0, ORDINARY, &property);
             return round.check(self.name);

@@ -47,7 +47,7 @@ impl Round {
 }
 
 impl Rounds {
-    pub(crate) fn of(directory: &Path, name: &str) -> Self {
+    pub(crate) fn new(directory: &Path, name: &str) -> Self {
         Self {
             lines: directory.join(format!("{name}.tsv")),
             failed: directory.join(format!("{name}.failed")),

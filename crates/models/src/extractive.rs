@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::compaction::Written;
+use memoird_core::compaction::ModelSections;
 use memoird_engine::{Summarizer, SummarizerFuture, SummarizerReply, SummaryRequest};
 
 /// Adds nothing to `memoird_core::compaction::merge`. Deterministic, without network access.
@@ -23,6 +23,6 @@ impl Summarizer for ExtractiveSummarizer {
     }
 
     fn summarize(&self, _: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
-        Box::pin(async { Ok(SummarizerReply::Written(Written::default())) })
+        Box::pin(async { Ok(SummarizerReply::Written(ModelSections::default())) })
     }
 }

@@ -254,7 +254,7 @@ fn common_names(subject: &[u8]) -> Vec<String> {
 /// Formats a warning if a certificate expires soon or has expired.
 fn ending(ends_at: Timestamp, now: Timestamp) -> Option<String> {
     let left_s = ends_at.seconds() - now.seconds();
-    let day = Date::of(ends_at);
+    let day = Date::from_timestamp(ends_at);
     match left_s.div_euclid(DAY_S) {
         TOLD_DAYS.. => None,
         days @ 0.. => Some(format!(

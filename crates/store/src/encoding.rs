@@ -65,7 +65,7 @@ pub fn from_proto(turn: v1::Turn) -> Result<Turn, Malformed> {
 
 /// Encodes a turn without its seq.
 pub fn encode(turn: Turn) -> NewTurn {
-    let mut new = NewTurn::of(&turn);
+    let mut new = NewTurn::from_turn(&turn);
     new.body = to_proto(turn).encode_to_vec();
     new
 }
@@ -122,7 +122,7 @@ pub fn seq_of_client_id(content: &[u8], client_id: &str) -> Option<u64> {
 /// `None` if the bytes are damaged.
 pub fn decode_saved(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
     let opened = open(&content)?;
-    let turn = NewTurn::of(&opened);
+    let turn = NewTurn::from_turn(&opened);
     let record = TurnRecord::new(&turn, seq, content);
     Some((record, turn.links.results))
 }

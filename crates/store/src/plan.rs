@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use memoird_core::change::{
-    Appended, Change, ChangeKind, ChangeSet, EndReason, Patched, Rewound, SummaryChange,
+    Appended, Change, ChangeKind, ChangeSet, EndReason, PatchedState, Rewound, SummaryChange,
     UpdatedTurn,
 };
 use memoird_core::compaction::{CompactionStatus, Summary};
@@ -109,7 +109,7 @@ pub struct RowChange<'a, R> {
     pub options: Option<&'a Arc<SessionOptions>>,
     pub ended: Option<(Now, EndReason, &'a [HookName])>,
     pub cuts: Option<&'a [SavedCut]>,
-    pub patched: Option<&'a Patched>,
+    pub patched: Option<&'a PatchedState>,
     pub rewound: SeqRanges,
     /// Turns removed by rewinds that have an idempotency key, by key.
     pub rewinds: BTreeMap<&'a Fingerprint, &'a SeqRanges>,

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use memoird_core::compaction::{Body, CompactionStatus, Done, Standing, Summary, UserTurn};
+use memoird_core::compaction::{
+    CompactionStatus, CompletedCall, StandingInstruction, Summary, SummaryBody, UserTurn,
+};
 use memoird_core::time::{Steady, Timestamp};
 use prost::Message;
 
@@ -214,7 +216,7 @@ pub(crate) fn opened<T: Message + Default>(row: &[u8]) -> Option<T> {
     (*version == VERSION).then(|| T::decode(message).ok())?
 }
 
-fn body_row(body: &Body) -> BodyRow {
+fn body_row(body: &SummaryBody) -> BodyRow {
     let standing = body.standing.iter().cloned().map(|one| StandingRow {
         seq: one.seq,
         said_at: one.said_at,
@@ -250,8 +252,8 @@ fn body_row(body: &Body) -> BodyRow {
 ///
 /// A summary from before sections existed has only a text. It becomes the recent details, so that
 /// the next summary continues it.
-fn body(row: BodyRow, text: &str) -> Body {
-    let standing = row.standing.into_iter().map(|one| Standing {
+fn body(row: BodyRow, text: &str) -> SummaryBody {
+    let standing = row.standing.into_iter().map(|one| StandingInstruction {
         seq: one.seq,
         said_at: one.said_at,
         text: one.text,
@@ -264,11 +266,11 @@ fn body(row: BodyRow, text: &str) -> Body {
         text: turn.text,
         opens: turn.opens,
     });
-    let done = row.done.into_iter().map(|done| Done {
+    let done = row.done.into_iter().map(|done| CompletedCall {
         seq: done.seq,
         text: done.text,
     });
-    let mut body = Body {
+    let mut body = SummaryBody {
         standing: standing.collect(),
         user_turns: user_turns.collect(),
         done: done.collect(),

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memoird_core::compaction::Summary;
-use memoird_core::window::{Cut, CutKey, Found, How, Policy, Reduced, SavedCut};
+use memoird_core::window::{CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut, Shortening};
 use prost::{Enumeration, Message};
 
 #[derive(Clone, PartialEq, Message)]
@@ -127,10 +127,10 @@ fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
     }
 }
 
-fn reduced_row(seq: u64, place: usize, how: &How) -> ReducedRow {
+fn reduced_row(seq: u64, place: usize, how: &Shortening) -> ReducedRow {
     let (superseded_by, bytes) = match how {
-        How::Superseded { by } => (Some(by.to_string()), 0),
-        How::Trimmed { bytes } => (None, *bytes),
+        Shortening::Superseded { by } => (Some(by.to_string()), 0),
+        Shortening::Trimmed { bytes } => (None, *bytes),
     };
     ReducedRow {
         seq,
@@ -149,15 +149,15 @@ fn saved_cut(row: CutRow) -> Option<SavedCut> {
         PolicyRow::TokenBudget => Policy::TokenBudget,
         PolicyRow::Salience => Policy::Salience,
     };
-    let mut reduced: BTreeMap<u64, Reduced> = BTreeMap::new();
+    let mut reduced: BTreeMap<u64, ReducedTurn> = BTreeMap::new();
     for result in row.reduced {
         let how = match result.superseded_by {
-            Some(by) => How::Superseded { by: by.into() },
-            None => How::Trimmed {
+            Some(by) => Shortening::Superseded { by: by.into() },
+            None => Shortening::Trimmed {
                 bytes: result.bytes.saturating_add(result.tail_bytes),
             },
         };
-        let of_turn = reduced.entry(result.seq).or_insert_with(|| Reduced {
+        let of_turn = reduced.entry(result.seq).or_insert_with(|| ReducedTurn {
             results: Vec::new(),
             shown: None,
         });
@@ -178,7 +178,7 @@ fn saved_cut(row: CutRow) -> Option<SavedCut> {
         made_at: row.made_at,
         summary: row.summary,
         through_seq: row.through_seq,
-        found: Found::default(),
+        found: CachedPlan::default(),
     };
     Some(SavedCut {
         key: CutKey {

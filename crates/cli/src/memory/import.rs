@@ -131,7 +131,7 @@ mod tests {
 
     /// All batches, up to the one with an invalid line.
     async fn batches(text: String) -> Vec<Result<Batch, CliError>> {
-        let lines = Lines::of("f", io(text), LINE_BYTES_MAX);
+        let lines = Lines::new("f", io(text), LINE_BYTES_MAX);
         let mut memories = lines.parse(WAITING_MAX, read);
         let mut batches = Vec::new();
         while let Some(batch) = Batch::next(&mut memories).await.transpose() {

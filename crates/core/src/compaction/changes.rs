@@ -24,7 +24,7 @@ const OUTCOME: &str = " → ";
 
 /// A mutating call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Done {
+pub struct CompletedCall {
     /// Turn with the call.
     pub seq: u64,
     /// One line: `tool(key=value, …) → outcome`.
@@ -32,11 +32,11 @@ pub struct Done {
 }
 
 /// Returns the mutating calls of `turns`. `recent` are the details of the turns before them.
-pub fn changes(turns: &[TranscriptTurn], recent: &str) -> Vec<Done> {
+pub fn changes(turns: &[TranscriptTurn], recent: &str) -> Vec<CompletedCall> {
     let mut done = Vec::new();
     // Calls without a result yet: id, and the index of the line if the call is mutating.
     let mut open: Vec<(&str, Option<usize>)> = Vec::new();
-    let mut known = Known::from_details(recent);
+    let mut known = KnownValues::from_details(recent);
     for turn in turns {
         for result in &turn.results {
             let text = turn.text.get(result.range.clone()).unwrap_or_default();
@@ -47,7 +47,7 @@ pub fn changes(turns: &[TranscriptTurn], recent: &str) -> Vec<Done> {
             };
             let line = position.and_then(|position| open.remove(position).1);
             if let Some(line) = line {
-                let done: &mut Done = &mut done[line];
+                let done: &mut CompletedCall = &mut done[line];
                 let outcome = outcome(text, parsed.as_ref(), result.is_error, &done.text, &known);
                 done.text.push_str(OUTCOME);
                 done.text.push_str(&outcome);
@@ -59,7 +59,7 @@ pub fn changes(turns: &[TranscriptTurn], recent: &str) -> Vec<Done> {
         for call in &turn.calls {
             let line = is_change(&call.name, &call.input).then_some(done.len());
             if line.is_some() {
-                done.push(Done {
+                done.push(CompletedCall {
                     seq: turn.seq,
                     text: call_line(&call.name, &call.input),
                 });
@@ -102,7 +102,7 @@ fn outcome(
     parsed: Option<&Value>,
     is_error: bool,
     call: &str,
-    known: &Known,
+    known: &KnownValues,
 ) -> String {
     let text = match parsed {
         Some(Value::Object(fields)) => {
@@ -141,9 +141,9 @@ fn outcome(
 }
 
 /// The strings and numbers of earlier results.
-struct Known(HashSet<String>);
+struct KnownValues(HashSet<String>);
 
-impl Known {
+impl KnownValues {
     /// Starts with the words of earlier details.
     fn from_details(recent: &str) -> Self {
         let words = recent.split_whitespace();

@@ -2,7 +2,7 @@
 
 mod refusal;
 
-use super::merge::Written;
+use super::merge::ModelSections;
 
 pub use refusal::is_refusal;
 
@@ -57,11 +57,11 @@ const TURNS_FEW: u64 = 20;
 /// Validates a model's reply about `turns` turns.
 ///
 /// Mutating calls and the user's requests are not checked, because the merge takes them from the
-/// turns themselves ([`super::merge::Merged::with_written`]).
+/// turns themselves ([`super::merge::SummaryCandidates::with_written`]).
 ///
 /// # Errors
 /// [`Rejection::Empty`], [`Rejection::Refusal`], [`Rejection::FieldMissing`].
-pub fn check_written(written: &Written, turns: u64) -> Result<(), Rejection> {
+pub fn check_written(written: &ModelSections, turns: u64) -> Result<(), Rejection> {
     let lists = written.standing.iter().chain(&written.open_questions);
     let mut texts = lists.chain([&written.details]);
     if !texts.any(|text| text.contains(char::is_alphanumeric)) {

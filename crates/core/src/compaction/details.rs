@@ -23,13 +23,13 @@ const WORD_BYTES_MAX: usize = 32;
 /// line with the date.
 pub(super) fn append(recent: &mut String, turns: &[TranscriptTurn], until: i64) {
     let until = (until > 0).then(|| Timestamp::new(until, 0)).flatten();
-    let mut day = until.map(Date::of);
+    let mut day = until.map(Date::from_timestamp);
     for turn in turns {
         let line = line(turn);
         if line.is_empty() {
             continue;
         }
-        let said_on = turn.said_at.map(Date::of);
+        let said_on = turn.said_at.map(Date::from_timestamp);
         if said_on.is_some() && said_on != day {
             day = said_on;
             let date = said_on.map(|date| date.to_string()).unwrap_or_default();

@@ -3,11 +3,11 @@
 //! Lines are retained or dropped, but never rephrased. `tests/eval/after_cut.py` compares this with
 //! the verbatim end of the transcript.
 
-use super::changes::{Done, changes};
+use super::changes::{CompletedCall, changes};
 use super::details;
 use super::openings::Openings;
-use super::standing::{self, LINE_OVERHEAD, Standing};
-use super::summary::{Body, UserTurn};
+use super::standing::{self, LINE_OVERHEAD, StandingInstruction};
+use super::summary::{SummaryBody, UserTurn};
 use super::transcript::TranscriptTurn;
 use crate::condense::{head_and_tail, mostly_head};
 use crate::turn::Role;
@@ -37,8 +37,8 @@ pub struct SummaryRoom {
 
 /// All candidate content of the next summary, before it is fitted into its room.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Merged {
-    body: Body,
+pub struct SummaryCandidates {
+    body: SummaryBody,
 }
 
 /// Merges turns into the previous summary.
@@ -46,10 +46,10 @@ pub struct Merged {
 /// `following` are the turns that stay. They show which sentences of the user are referred to
 /// later. Takes time linear in the text.
 pub fn merge(
-    previous: Option<&Body>,
+    previous: Option<&SummaryBody>,
     turns: &[TranscriptTurn],
     following: &[TranscriptTurn],
-) -> Merged {
+) -> SummaryCandidates {
     let mut body = previous.cloned().unwrap_or_default();
     standing::collect(&mut body.standing, turns, following);
     let mut openings = Openings::with_starts(&body.starts);
@@ -88,7 +88,7 @@ pub fn merge(
     body.starts = openings.starts().to_vec();
     body.is_answered = has_opening(openings, turns.last().map_or(0, |last| last.seq), following);
     let decisions = turns.iter().flat_map(|turn| {
-        let decided = |text: &String| Done {
+        let decided = |text: &String| CompletedCall {
             seq: turn.seq,
             text: format!("decided: {text}"),
         };
@@ -96,7 +96,7 @@ pub fn merge(
     });
     body.done.extend(decisions);
     body.done.sort_by_key(|done| done.seq);
-    Merged { body }
+    SummaryCandidates { body }
 }
 
 /// Whether a later turn starts another task, so that the summary's request is an earlier one.
@@ -118,7 +118,7 @@ fn spoken_role(turn: &TranscriptTurn, text: &str) -> Role {
 
 /// Sections of a summary as written by a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct ModelSections {
     /// Instructions for the whole conversation, including the earlier ones.
     pub standing: Vec<String>,
     /// Earlier instructions that the user withdrew or changed.
@@ -128,19 +128,20 @@ pub struct Written {
     pub details: String,
 }
 
-impl Merged {
+impl SummaryCandidates {
     /// Adds a model's reply.
     ///
     /// Mutating calls and the current request stay verbatim. The model's instructions are added,
     /// and earlier ones stay unless it lists them as withdrawn. Sentences of the new turns only
     /// stay if they were acknowledged and nothing else refers to them.
     #[must_use]
-    pub fn with_written(mut self, written: &Written, previous: Option<&Body>) -> Self {
+    pub fn with_written(mut self, written: &ModelSections, previous: Option<&SummaryBody>) -> Self {
         /// Score of an acknowledged sentence whose words are all rare.
         const CERTAIN: f32 = 1.2;
         let body = &mut self.body;
         let earlier = previous.map_or(&[][..], |body| &body.standing);
-        let is_earlier = |one: &Standing| earlier.iter().any(|known| known.text == one.text);
+        let is_earlier =
+            |one: &StandingInstruction| earlier.iter().any(|known| known.text == one.text);
         body.standing
             .retain(|one| is_earlier(one) || one.score >= CERTAIN);
         for text in written.withdrawn.iter().filter(|text| !text.is_empty()) {
@@ -159,7 +160,7 @@ impl Merged {
                 known.score = known.score.max(1.0);
                 continue;
             }
-            let new = Standing {
+            let new = StandingInstruction {
                 seq: 0,
                 said_at: 0,
                 text: text.clone(),
@@ -174,7 +175,7 @@ impl Merged {
     }
 
     /// Fits the summary into `room`. Each section drops its oldest or least likely lines.
-    pub fn fit(&self, room: SummaryRoom) -> Body {
+    pub fn fit(&self, room: SummaryRoom) -> SummaryBody {
         let all = &self.body;
         let standing = standing::best(&all.standing, room.summary * STANDING_PERCENT / 100);
         let used: usize = standing
@@ -190,7 +191,7 @@ impl Merged {
         left = left.saturating_sub(open_questions.iter().map(|text| text.len() + 3).sum());
         let written = mostly_head(&all.written, left * WRITTEN_PERCENT / 100, " … ");
         let recent = details::last_lines(&all.recent, left.saturating_sub(written.len()));
-        Body {
+        SummaryBody {
             user_turns: user_turns(all, &standing, room),
             standing,
             done,
@@ -208,7 +209,7 @@ impl Merged {
 /// The newest calls whose lines fit in `bytes_max` bytes.
 ///
 /// Older lines are shortened before a line is dropped.
-fn newest_done(all: &[Done], bytes_max: usize) -> Vec<Done> {
+fn newest_done(all: &[CompletedCall], bytes_max: usize) -> Vec<CompletedCall> {
     let mut done = all.to_vec();
     let mut bytes: usize = done.iter().map(|done| done.text.len() + 3).sum();
     let older = done.len().saturating_sub(1);
@@ -243,7 +244,11 @@ fn newest(
 }
 
 /// Selects the newest opening, the newest other user turns, and the start of the first one.
-fn user_turns(body: &Body, standing: &[Standing], room: SummaryRoom) -> Vec<UserTurn> {
+fn user_turns(
+    body: &SummaryBody,
+    standing: &[StandingInstruction],
+    room: SummaryRoom,
+) -> Vec<UserTurn> {
     let all = &body.user_turns;
     let is_standing = |turn: &UserTurn| standing.iter().any(|one| one.text == turn.text.trim());
     let opening_bytes = if body.is_answered {

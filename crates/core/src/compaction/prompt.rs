@@ -4,7 +4,7 @@ mod answer;
 #[cfg(test)]
 mod tests;
 
-use super::merge::Written;
+use super::merge::ModelSections;
 use super::summary::Summary;
 use super::transcript::TranscriptTurn;
 use crate::date::minute;
@@ -18,7 +18,7 @@ pub struct SummaryPrompt<'a> {
     /// Previous summary, which the reply continues.
     pub previous: Option<&'a Summary>,
     /// Replies about pieces, if the span was too long for one call.
-    pub pieces: &'a [Written],
+    pub pieces: &'a [ModelSections],
     /// The turns, oldest first. Empty when pieces are joined.
     pub turns: &'a [TranscriptTurn],
     /// Maximum size of the reply in tokens.

@@ -8,7 +8,7 @@ use crate::turn::Role;
 /// All from `first_seq` to `through_seq`, except pinned turns and system turns from before the
 /// first user turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct TurnSpan {
     pub first_seq: u64,
     pub through_seq: u64,
     /// Tokens of the turns after the span.
@@ -17,7 +17,7 @@ pub struct Span {
 
 /// Maximum sizes of the turns that stay verbatim.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Keep {
+pub(crate) struct TailLimits {
     /// Maximum exchanges, 0 for none.
     pub(crate) exchanges: u32,
     /// Whether exactly this number of exchanges stays, regardless of size.
@@ -34,7 +34,7 @@ pub(crate) struct Keep {
 
 /// Size of the verbatim turns while walking from the newest to the oldest.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tail {
+struct TailSize {
     tokens: u64,
     turns: u64,
     bytes: u64,
@@ -75,10 +75,10 @@ pub(crate) fn is_waiting(view: &View<'_>) -> bool {
 pub(crate) fn choose(
     view: &View<'_>,
     after_seq: u64,
-    keep: &Keep,
+    keep: &TailLimits,
     tokens: impl Fn(&TurnRecord) -> u64,
-) -> Option<Span> {
-    let span = |through_seq, tail_tokens| Span {
+) -> Option<TurnSpan> {
+    let span = |through_seq, tail_tokens| TurnSpan {
         first_seq: after_seq + 1,
         through_seq,
         tail_tokens,
@@ -101,7 +101,7 @@ pub(crate) fn before(
     after_seq: u64,
     tail_seq: u64,
     tokens: impl Fn(&TurnRecord) -> u64,
-) -> Option<Span> {
+) -> Option<TurnSpan> {
     let current = view.current_unit().first().copied();
     let mut through_seq = tail_seq.min(current.unwrap_or(u64::MAX)).saturating_sub(1);
     through_seq = through_seq.min(view.last_seq);
@@ -113,7 +113,7 @@ pub(crate) fn before(
         }
     }
     let tail = view.tail_from(through_seq + 1);
-    let span = Span {
+    let span = TurnSpan {
         first_seq: after_seq + 1,
         through_seq,
         tail_tokens: tail
@@ -151,10 +151,10 @@ fn answered_through(view: &View<'_>) -> u64 {
 fn boundary(
     view: &View<'_>,
     after_seq: u64,
-    keep: &Keep,
+    keep: &TailLimits,
     tokens: impl Fn(&TurnRecord) -> u64,
 ) -> Option<(u64, u64)> {
-    let mut tail = Tail::default();
+    let mut tail = TailSize::default();
     let (mut oldest_mate, mut oldest_joined) = (u64::MAX, u64::MAX);
     let request = view.request_under_way().map_or(0, |request| request.seq);
     // If the exchange in progress may not be split, all of it stays.
@@ -219,7 +219,7 @@ fn all_that_is_left(
 }
 
 /// Whether the span has a turn to summarize, in the history or only in the journal.
-fn has_something(view: &View<'_>, span: &Span) -> bool {
+fn has_something(view: &View<'_>, span: &TurnSpan) -> bool {
     if span.through_seq < span.first_seq {
         return false;
     }
@@ -231,8 +231,8 @@ fn has_something(view: &View<'_>, span: &Span) -> bool {
     here.any(|record| !is_apart(view, record)) || (span.first_seq..end).any(is_gone)
 }
 
-impl Keep {
-    fn holds(&self, tail: &Tail) -> bool {
+impl TailLimits {
+    fn holds(&self, tail: &TailSize) -> bool {
         tail.tokens <= self.tokens && tail.turns <= self.turns && tail.bytes <= self.bytes
     }
 }

@@ -37,7 +37,7 @@ const SCORE_MIN: f32 = 0.5;
 
 /// A sentence of the user that may be a standing instruction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Standing {
+pub struct StandingInstruction {
     /// Its turn, or 0 if a model wrote it.
     pub seq: u64,
     /// Time in seconds since 1970, or 0 if unknown.
@@ -49,7 +49,7 @@ pub struct Standing {
     pub count: u32,
 }
 
-impl Standing {
+impl StandingInstruction {
     fn rank(&self) -> f32 {
         self.score / self.count.max(1) as f32
     }
@@ -62,7 +62,7 @@ impl Standing {
 /// a question, plus 0.3 if the reply is short, without a call and not a question. Takes time linear
 /// in the text, except that candidates are compared with each other.
 pub(super) fn collect(
-    standing: &mut Vec<Standing>,
+    standing: &mut Vec<StandingInstruction>,
     turns: &[TranscriptTurn],
     following: &[TranscriptTurn],
 ) {
@@ -76,7 +76,7 @@ pub(super) fn collect(
     };
     let arguments: Vec<Vec<String>> = all.iter().map(|turn| arguments(turn)).collect();
     let earlier = standing.drain(..).map(|one| (words(&one.text), one));
-    let mut candidates: Vec<(Vec<u64>, Standing)> = earlier.collect();
+    let mut candidates: Vec<(Vec<u64>, StandingInstruction)> = earlier.collect();
     for (index, turn) in turns.iter().enumerate() {
         let spoken: usize = turn.spoken().map(str::len).sum();
         if turn.role != Role::User || spoken > TURN_BYTES_MAX {
@@ -106,7 +106,7 @@ pub(super) fn collect(
             let score =
                 rare - if is_used { 0.5 } else { 0.0 } - if asks(sentence) { 0.3 } else { 0.0 }
                     + if is_acknowledged { 0.3 } else { 0.0 };
-            let new = Standing {
+            let new = StandingInstruction {
                 seq: turn.seq,
                 said_at: seconds(turn.said_at),
                 text,
@@ -162,12 +162,12 @@ pub(super) fn is_same(one: &[u64], other: &[u64]) -> bool {
 }
 
 /// The best instructions that fit in `bytes_max` bytes, in order of time.
-pub(super) fn best(standing: &[Standing], bytes_max: usize) -> Vec<Standing> {
-    let mut ranked: Vec<&Standing> = standing.iter().collect();
+pub(super) fn best(standing: &[StandingInstruction], bytes_max: usize) -> Vec<StandingInstruction> {
+    let mut ranked: Vec<&StandingInstruction> = standing.iter().collect();
     ranked.retain(|one| one.rank() >= SCORE_MIN);
     ranked.sort_by(|a, b| b.rank().total_cmp(&a.rank()).then(b.seq.cmp(&a.seq)));
     let mut left = bytes_max;
-    let mut best: Vec<Standing> = Vec::new();
+    let mut best: Vec<StandingInstruction> = Vec::new();
     for one in ranked {
         let bytes = one.text.len() + LINE_OVERHEAD;
         if bytes <= left {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::changes::Done;
-use super::standing::Standing;
+use super::changes::CompletedCall;
+use super::standing::StandingInstruction;
 use super::transcript::SUMMARY;
 use crate::date::Date;
 use crate::nonce::Nonce;
@@ -33,20 +33,20 @@ pub struct Summary {
     pub made_at: Timestamp,
     /// Its summarizer: `extractive`, or a provider and its model.
     pub by: Box<str>,
-    pub body: Body,
+    pub body: SummaryBody,
     /// Its text for the model.
     pub text: Arc<str>,
 }
 
 /// The sections of a summary, and state for the next merge.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Body {
+pub struct SummaryBody {
     /// Standing instructions, oldest first.
-    pub standing: Vec<Standing>,
+    pub standing: Vec<StandingInstruction>,
     /// The current task and the user's last turns, oldest first.
     pub user_turns: Vec<UserTurn>,
     /// Mutating calls, and decisions marked by the bot, oldest first.
-    pub done: Vec<Done>,
+    pub done: Vec<CompletedCall>,
     /// Unanswered questions. Only a model finds them.
     pub open_questions: Vec<String>,
     /// Details written by a model.
@@ -79,7 +79,7 @@ pub struct UserTurn {
 
 /// The turns that a summary covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Covered {
+pub struct CoveredTurns {
     /// Last covered turn.
     pub through_seq: u64,
     pub turns: u64,
@@ -119,7 +119,7 @@ pub fn acknowledgement() -> Turn {
     turn.labelled("acknowledgement")
 }
 
-impl Body {
+impl SummaryBody {
     pub fn is_empty(&self) -> bool {
         self.standing.is_empty()
             && self.user_turns.is_empty()
@@ -130,7 +130,7 @@ impl Body {
     }
 
     /// Renders the text for the model. The same arguments yield the same bytes.
-    pub fn text(&self, covered: Covered) -> String {
+    pub fn text(&self, covered: CoveredTurns) -> String {
         let mut text = String::new();
         self.write_standing(&mut text);
         self.write_requests(&mut text);
@@ -150,7 +150,7 @@ impl Body {
             None => "",
         };
         format!(
-            "{SUMMARY}oldest turns, 1-{} ({} turns{until}), which are not shown. Standing \
+            "{SUMMARY}oldest turns, 1-{} ({} turns{until}), which are not shown. StandingInstruction \
              instructions may still hold{current}; all else is a record of what was said, not an \
              instruction.]\n{}",
             covered.through_seq,
@@ -164,7 +164,7 @@ impl Body {
             return;
         }
         text.push_str("\n## Standing instructions\n");
-        let mut days = Days::new(self.until);
+        let mut days = DayLabels::new(self.until);
         for one in &self.standing {
             let _ = writeln!(text, "- {}{}", days.label(one.said_at), one.text);
         }
@@ -175,7 +175,7 @@ impl Body {
         let (earlier, current) = self
             .user_turns
             .split_at(current.unwrap_or(self.user_turns.len()));
-        let mut days = Days::new(self.until);
+        let mut days = DayLabels::new(self.until);
         let title = if current.is_empty() {
             "Requests"
         } else {
@@ -218,9 +218,9 @@ impl Body {
 /// Labels a line with its date if it differs from that of the previous line.
 ///
 /// The first line is compared with the last day of the summary.
-struct Days(Option<Date>);
+struct DayLabels(Option<Date>);
 
-impl Days {
+impl DayLabels {
     fn new(until: i64) -> Self {
         Self(day(until))
     }
@@ -268,7 +268,7 @@ fn push_line(text: &mut String, line: &str) {
 
 fn day(seconds: i64) -> Option<Date> {
     let at = (seconds > 0).then(|| Timestamp::new(seconds, 0)).flatten();
-    at.map(Date::of)
+    at.map(Date::from_timestamp)
 }
 
 #[cfg(test)]
@@ -283,7 +283,7 @@ mod tests {
             text: text.to_owned(),
             opens,
         };
-        let mut body = Body {
+        let mut body = SummaryBody {
             user_turns: vec![
                 turn(1, "Return a laptop.", true),
                 turn(9, "Thanks!", false),
@@ -291,9 +291,9 @@ mod tests {
                 turn(12, "No, order 8.", true),
                 turn(14, "By mail.", false),
             ],
-            ..Body::default()
+            ..SummaryBody::default()
         };
-        let text = body.text(Covered::default());
+        let text = body.text(CoveredTurns::default());
         let (earlier, current) = text.split_once("## Current request\n").unwrap();
         assert!(
             earlier.contains("- turn 9: Thanks!") && !earlier.contains("turn 11"),
@@ -304,7 +304,7 @@ mod tests {
         longer.following = FOLLOWING_TURNS_MAX + 1;
         body.is_answered = true;
         for uncertain in [body, longer] {
-            let text = uncertain.text(Covered::default());
+            let text = uncertain.text(CoveredTurns::default());
             assert!(text.contains("## Requests\n- turn 1: "), "{text}");
             assert!(!text.to_lowercase().contains("current request"), "{text}");
         }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 /// unknown keys. Here the struct that has a key reads its value in place. Every key needs a
 /// default.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Flat<A, B, C = Nothing> {
+pub struct Flat<A, B, C = NoKeys> {
     #[serde(flatten)]
     pub first: A,
     #[serde(flatten)]
@@ -25,7 +25,7 @@ pub struct Flat<A, B, C = Nothing> {
 
 /// A struct without keys.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Nothing {}
+pub struct NoKeys {}
 
 type Keys = &'static [&'static str];
 
@@ -75,19 +75,19 @@ fn value<'de, T: Section, M: MapAccess<'de>>(
     map: &mut M,
 ) -> Result<Value, M::Error> {
     let key_left = Some(key);
-    let part = T::deserialize(MapAccessDeserializer::new(OneEntry { key_left, map }))?;
+    let part = T::deserialize(MapAccessDeserializer::new(SingleEntry { key_left, map }))?;
     let mut fields = serde_json::to_value(part).map_err(de::Error::custom)?;
     // A key with `skip_serializing_if` may be missing here, so its value is null.
     Ok(fields.get_mut(key).map(Value::take).unwrap_or_default())
 }
 
 /// An entry of a mapping whose key has already been read.
-struct OneEntry<'a, M> {
+struct SingleEntry<'a, M> {
     key_left: Option<&'static str>,
     map: &'a mut M,
 }
 
-impl<'de, M: MapAccess<'de>> MapAccess<'de> for OneEntry<'_, M> {
+impl<'de, M: MapAccess<'de>> MapAccess<'de> for SingleEntry<'_, M> {
     type Error = M::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(

@@ -28,12 +28,12 @@ pub struct TurnRecord {
     pub(super) takes_orphans: bool,
     /// Whether the assistant's next turn belongs to its unit.
     pub(super) leads_on: bool,
-    ties: Option<Box<Ties>>,
+    ties: Option<Box<UnitLinks>>,
 }
 
 /// Relations of a turn to the others of its unit.
 #[derive(Clone, Debug, Default)]
-struct Ties {
+struct UnitLinks {
     /// Its calls, and the turns with their results.
     uses: Vec<(Box<str>, Option<u64>)>,
     /// Seqs of the turns whose calls it answers. Its own seq denotes an unknown call.
@@ -50,7 +50,7 @@ impl TurnRecord {
     pub fn new(turn: &NewTurn, seq: u64, content: Arc<[u8]>) -> Self {
         let ties = (!turn.links.is_empty()).then(|| {
             let uses = turn.links.uses.iter();
-            Box::new(Ties {
+            Box::new(UnitLinks {
                 uses: uses.map(|id| (id.clone(), None)).collect(),
                 answers: Vec::new(),
                 names: turn.links.names.clone(),

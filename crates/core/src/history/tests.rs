@@ -353,12 +353,12 @@ fn word() -> impl Strategy<Value = String> {
 }
 
 /// Turns appended after the rewind, and the retained seqs.
-type Then = (&'static str, &'static [u64]);
+type AfterRewind = (&'static str, &'static [u64]);
 
 /// Each case: the cap, the turns, the newest remaining turn, the retained seqs, the next append.
 #[test]
 fn a_rewind_takes_the_newest_units_and_gives_no_seq_again() {
-    let cases: [(usize, &str, u64, &[u64], Then); 8] = [
+    let cases: [(usize, &str, u64, &[u64], AfterRewind); 8] = [
         (9, "u a u a", 3, &[1, 2, 3], ("a", &[1, 2, 3, 5])),
         (9, "u a u a", 0, &[], ("u a", &[5, 6])),
         (9, "u a", 2, &[1, 2], ("u", &[1, 2, 3])),

@@ -263,7 +263,7 @@ fn blocks(seq: u64, turn: &Turn, nonce: Nonce) -> Vec<Block> {
 fn time_of(at: Timestamp) -> String {
     let minutes = at.seconds().div_euclid(60).rem_euclid(DAY_MINUTES);
     let (hour, minute) = (minutes / 60, minutes % 60);
-    format!(", {} {hour:02}:{minute:02}", Date::of(at))
+    format!(", {} {hour:02}:{minute:02}", Date::from_timestamp(at))
 }
 
 fn escaped(content: &str, nonce: Nonce) -> String {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::Session;
 use crate::breaker::BreakerState;
 use crate::compaction::{
-    CompactionPolicy, CompactionStatus, Keep, Span, Summary, SummaryBudget, Trigger, before,
-    choose, is_apart, is_summarized, is_waiting,
+    CompactionPolicy, CompactionStatus, Summary, SummaryBudget, TailLimits, Trigger, TurnSpan,
+    before, choose, is_apart, is_summarized, is_waiting,
 };
 use crate::history::Totals;
 use crate::history::{TurnRecord, View};
@@ -91,7 +91,7 @@ pub struct Snapshot {
     /// Number of the new summary.
     pub number: u32,
     /// Turns that the new summary covers in addition to the previous one.
-    pub span: Span,
+    pub span: TurnSpan,
     /// Turns of the span that are not summarized because windows show them, ascending.
     pub apart: Vec<u64>,
     /// Seq and content of the summarized turns of the span that are still in the history.
@@ -311,7 +311,7 @@ impl Session {
 
     fn snapshot(
         &self,
-        span: Span,
+        span: TurnSpan,
         policy: &CompactionPolicy,
         status: &CompactionStatus,
     ) -> Snapshot {
@@ -389,11 +389,11 @@ impl Session {
         trigger: Trigger,
         exchanges: Option<u32>,
         limits: Option<&Limits>,
-    ) -> Option<Span> {
+    ) -> Option<TurnSpan> {
         let view = self.history.view(self.head.last_seq);
         let after_seq = self.compaction().through_seq;
         let tokens = |record: &TurnRecord| self.tokens_of(record);
-        let all = Keep {
+        let all = TailLimits {
             exchanges: u32::MAX,
             is_exact: false,
             tokens: u64::MAX,
@@ -405,7 +405,7 @@ impl Session {
             (Trigger::History, Some(limits)) | (Trigger::Reactive, Some(limits))
                 if self.is_of_history(trigger, &view) =>
             {
-                Keep {
+                TailLimits {
                     turns: (limits.max_history_turns as u64 / HISTORY_SHARE).max(1),
                     bytes: (limits.max_history_bytes as u64 / HISTORY_SHARE).max(1),
                     splits_exchange: self.is_request_leaving(&view),
@@ -423,7 +423,7 @@ impl Session {
                 }
                 return Some(span);
             }
-            (Trigger::Command, _) => Keep {
+            (Trigger::Command, _) => TailLimits {
                 exchanges: exchanges.unwrap_or(KEPT_EXCHANGES),
                 is_exact: exchanges.is_some(),
                 tokens: self.target().map_or(u64::MAX, |target| {

@@ -18,7 +18,7 @@ use crate::history::TurnRecord;
 use crate::turn::{PartKind, Role, Turn};
 
 use super::block::Block;
-use super::cut::{Cut, Found};
+use super::cut::{CachedPlan, Cut};
 use super::input::{WindowInput, percent};
 use super::items::{Composed, Composer, Item};
 use super::policy::Policy;
@@ -89,7 +89,7 @@ pub(super) fn cut_ahead<'a>(
 ) -> Result<(Cut, Composed<'a>), CoreError> {
     // Nothing was left out after a new summary yet, and nothing should be.
     let is_fresh = from.made_at == 0 && composer.block.is_some();
-    let mut maker = Maker::new(composer, from, input);
+    let mut maker = CutBuilder::new(composer, from, input);
     salience::leave_torn(&mut maker);
     if input.settings.supersede {
         reduce::supersede(composer, &mut maker.made, &maker.unit, input);
@@ -146,7 +146,7 @@ pub(super) fn slide<'a>(
     turns: u32,
     input: &WindowInput<'_>,
 ) -> Result<(Cut, Composed<'a>), CoreError> {
-    let mut maker = Maker::new(composer, &Cut::default(), input);
+    let mut maker = CutBuilder::new(composer, &Cut::default(), input);
     maker.forget_request();
     if let Some(start) = maker.last_units(input.budget, turns.into()) {
         maker.begin_at(start.seq);
@@ -155,7 +155,7 @@ pub(super) fn slide<'a>(
 }
 
 /// A cut in progress.
-pub(super) struct Maker<'m, 'a> {
+pub(super) struct CutBuilder<'m, 'a> {
     pub(super) composer: &'m Composer<'a>,
     pub(super) input: &'m WindowInput<'m>,
     pub(super) made: Cut,
@@ -173,7 +173,7 @@ pub(super) struct Maker<'m, 'a> {
     summary: SummaryBudget,
 }
 
-impl<'m, 'a> Maker<'m, 'a> {
+impl<'m, 'a> CutBuilder<'m, 'a> {
     /// Starts from the previous cut. How turns are shown is decided again.
     fn new(composer: &'m Composer<'a>, from: &Cut, input: &'m WindowInput<'m>) -> Self {
         let view = composer.view;
@@ -192,7 +192,7 @@ impl<'m, 'a> Maker<'m, 'a> {
                 budget: input.budget,
                 made_at: view.last_seq,
                 reduced: Default::default(),
-                found: Found::default(),
+                found: CachedPlan::default(),
                 ..from.clone()
             },
             unit: Vec::new(),
@@ -593,7 +593,7 @@ impl<'m, 'a> Maker<'m, 'a> {
         let trimmed: Vec<u64> = self.made.reduced.keys().rev().copied().collect();
         for seq in trimmed {
             let reduced = self.made.reduced.get(&seq);
-            let is_superseded = reduced.is_none_or(super::cut::Reduced::is_superseded);
+            let is_superseded = reduced.is_none_or(super::cut::ReducedTurn::is_superseded);
             let record = composer.view.record(seq).filter(|_| !is_superseded);
             let Some(record) = record.filter(|record| !self.newest_results.contains(&record.seq))
             else {

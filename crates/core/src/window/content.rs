@@ -22,7 +22,7 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, input: &WindowInput<'_>) -> Op
             let turn = words::pause(before, record.said_at, input.nonce);
             Some((input.codec.seal)(turn, 0))
         }
-        Kind::Reduced => Some(Arc::clone(&cut.reduced_turn(item.seq)?.content)),
+        Kind::ReducedTurn => Some(Arc::clone(&cut.reduced_turn(item.seq)?.content)),
         Kind::Abandoned => {
             let turn = words::abandoned(record.open_uses().map(|id| &**id), input.nonce);
             Some((input.codec.seal)(turn, 0))

@@ -26,7 +26,7 @@ pub(super) struct Counts {
     /// From this seq on, the tail is counted without gaps, or about to be.
     older_from: u64,
     /// Turns before `base` that windows show regardless of their position.
-    held: Held,
+    held: AlwaysShown,
     /// Start of the history's tail. Earlier turns are stored separately.
     front: u64,
     /// First user turn, which is stored separately even if the tail starts before it.
@@ -37,7 +37,7 @@ pub(super) struct Counts {
 
 /// Turns of the tail that windows show regardless of their position.
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct AlwaysShown {
     /// Pinned turns and system turns that are not counted, ascending.
     seqs: Vec<u64>,
     /// [`View::reshaped`] at the time of the search.
@@ -55,7 +55,7 @@ impl Counts {
             tail_tokens: 0,
             apart: BTreeMap::new(),
             older_from: view.last_seq + 1,
-            held: Held::default(),
+            held: AlwaysShown::default(),
             front: view.front_seq(),
             anchor: view.anchor().map(|anchor| anchor.seq),
             recounts: 0,
@@ -127,7 +127,7 @@ impl Counts {
             self.base = last_seq + 1;
         }
         self.apart.retain(|&seq, _| seq <= after_seq);
-        self.held = Held::default();
+        self.held = AlwaysShown::default();
         self.recounts += 1;
     }
 
@@ -188,7 +188,7 @@ impl Counts {
     }
 }
 
-impl Held {
+impl AlwaysShown {
     /// Searches the turns before `end`, unless nothing has changed since the last search.
     fn look_for(&mut self, view: &View<'_>, end: u64) {
         if self.request == 0 {

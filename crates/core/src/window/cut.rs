@@ -13,7 +13,7 @@ use super::policy::Policy;
 /// Position that denotes an excerpt of the whole turn instead of a result.
 pub(super) const WHOLE: usize = u32::MAX as usize;
 
-impl Reduced {
+impl ReducedTurn {
     pub(super) fn is_excerpt(&self) -> bool {
         self.results.iter().any(|(place, _)| *place == WHOLE)
     }
@@ -21,7 +21,7 @@ impl Reduced {
     /// Whether a later call superseded one of its results.
     pub(super) fn is_superseded(&self) -> bool {
         let mut results = self.results.iter();
-        results.any(|(_, how)| matches!(how, How::Superseded { .. }))
+        results.any(|(_, how)| matches!(how, Shortening::Superseded { .. }))
     }
 }
 
@@ -37,7 +37,7 @@ pub struct Cut {
     /// Turns after `seq` that are left out, as the first and last seq of each run, ascending.
     pub holes: Vec<(u64, u64)>,
     /// Turns that are shown shortened.
-    pub reduced: BTreeMap<u64, Reduced>,
+    pub reduced: BTreeMap<u64, ReducedTurn>,
     /// Tokens available to the window when the cut was made.
     pub budget: u64,
     /// Newest turn when the cut was made, or 0 if none was made.
@@ -47,12 +47,12 @@ pub struct Cut {
     /// Last turn that the summary covers.
     pub through_seq: u64,
     /// Results of planning the next cut. Not stored across a restart.
-    pub found: Found,
+    pub found: CachedPlan,
 }
 
 /// The plan of the next cut, cached so that not every window has to make it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct CachedPlan {
     /// Tokens of the window when the next cut was last planned, or 0.
     pub(super) tried_at: u64,
     /// Start of the tail in the planned cut, or `None` if trimming results is enough.
@@ -60,15 +60,15 @@ pub struct Found {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reduced {
+pub struct ReducedTurn {
     /// The shortened results by position. The position `u32::MAX` is an excerpt of the whole turn.
-    pub results: Vec<(usize, How)>,
+    pub results: Vec<(usize, Shortening)>,
     /// The resulting turn, recreated after a restart.
-    pub shown: Option<Shown>,
+    pub shown: Option<ShownTurn>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum Shortening {
     /// As a line that refers to a later call of the same tool with the same arguments.
     Superseded {
         /// The provider's id of that call.
@@ -82,7 +82,7 @@ pub enum How {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shown {
+pub struct ShownTurn {
     pub content: Arc<[u8]>,
     pub tokens: u64,
 }
@@ -108,7 +108,7 @@ impl Cut {
     }
 
     /// The shortened form of a turn, if it has one.
-    pub(super) fn reduced_turn(&self, seq: u64) -> Option<&Shown> {
+    pub(super) fn reduced_turn(&self, seq: u64) -> Option<&ShownTurn> {
         self.reduced.get(&seq)?.shown.as_ref()
     }
 

@@ -9,9 +9,9 @@ use crate::turn::{Part, PartKind, Turn};
 
 use super::block::Block;
 use super::counts::Counts;
-use super::cut::{Cut, Shown};
+use super::cut::{Cut, ShownTurn};
 use super::input::Overheads;
-use super::kept::{Front, Kept};
+use super::kept::{CachedFront, FrontState};
 use super::words::Gap;
 
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub(super) enum Kind {
     /// The stored turn verbatim.
     Whole,
     /// The stored turn with shortened results.
-    Reduced,
+    ReducedTurn,
     /// A marker in place of missing turns.
     Gap(Gap),
     /// A marker after a long pause, with the time of the previous turn.
@@ -67,7 +67,7 @@ pub(super) struct Composer<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Composed<'a> {
     /// Cached prefix of the previous window before the items, including the summary.
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<CachedFront>,
     pub(super) items: Vec<Item<'a>>,
     /// Tokens of all items, the summary and the cached prefix.
     pub(super) tokens: u64,
@@ -85,7 +85,7 @@ pub(super) struct Composed<'a> {
     /// Its last turn, shown or not, or 0 for an empty window.
     pub(super) last: u64,
     /// State from which the next window may continue.
-    pub(super) front: Front,
+    pub(super) front: FrontState,
 }
 
 impl Composed<'_> {
@@ -101,7 +101,7 @@ impl<'a> Composer<'a> {
     }
 
     /// Composes a window after the cached prefix of the previous one, if that is still valid.
-    pub(super) fn compose_behind(&self, cut: &Cut, kept: Option<Kept>) -> Composed<'a> {
+    pub(super) fn compose_behind(&self, cut: &Cut, kept: Option<CachedFront>) -> Composed<'a> {
         let kept = kept.filter(|kept| kept.basis.holds(self, cut));
         let mut draft = Draft::behind(self, cut, kept);
         let last = draft.last;
@@ -169,7 +169,7 @@ impl<'a> Composer<'a> {
         self.counts.get(record.seq).unwrap_or(record.tokens).into()
     }
 
-    pub(super) fn shown<'c>(&self, cut: &'c Cut, record: &TurnRecord) -> Option<&'c Shown> {
+    pub(super) fn shown<'c>(&self, cut: &'c Cut, record: &TurnRecord) -> Option<&'c ShownTurn> {
         cut.reduced_turn(record.seq)
     }
 
@@ -233,11 +233,11 @@ struct Draft<'d, 'a> {
     /// Whether a call still waits for results and only results follow it.
     waits: bool,
     /// State before the first item that later turns may still change.
-    settled: Option<Front>,
+    settled: Option<FrontState>,
 }
 
 impl<'d, 'a> Draft<'d, 'a> {
-    fn behind(composer: &'d Composer<'a>, cut: &'d Cut, mut kept: Option<Kept>) -> Self {
+    fn behind(composer: &'d Composer<'a>, cut: &'d Cut, mut kept: Option<CachedFront>) -> Self {
         let gaps = kept.as_mut().map(|kept| std::mem::take(&mut kept.gaps));
         let front = kept.as_ref().map(|kept| kept.front).unwrap_or_default();
         Self {
@@ -264,9 +264,9 @@ impl<'d, 'a> Draft<'d, 'a> {
     }
 
     /// State after all items so far.
-    fn front(&self) -> Front {
+    fn front(&self) -> FrontState {
         let out = &self.out;
-        Front {
+        FrontState {
             items: out.items.len(),
             gaps: out.gaps.len(),
             last: self.last,
@@ -464,7 +464,7 @@ impl<'d, 'a> Draft<'d, 'a> {
     fn push_turn(&mut self, record: &'a TurnRecord) {
         let composer = self.composer;
         let kind = if self.cut.reduced.contains_key(&record.seq) {
-            Kind::Reduced
+            Kind::ReducedTurn
         } else {
             Kind::Whole
         };

@@ -61,7 +61,7 @@ impl Deref for WindowTurns {
 
 /// State of a composed window before anything that later turns can change.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Front {
+pub(super) struct FrontState {
     /// Number of its items in this composition.
     pub(super) items: usize,
     /// Number of runs of turns in it that are not shown.
@@ -81,7 +81,7 @@ pub(super) struct Front {
 
 /// Totals of the first turns of a window.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sums {
+pub(super) struct PrefixTotals {
     pub(super) turns: usize,
     /// Counted tokens.
     pub(super) counted: u64,
@@ -95,19 +95,19 @@ pub(super) struct Sums {
 
 /// The front of the last window of a cut.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
-    pub(super) front: Front,
+pub(super) struct CachedFront {
+    pub(super) front: FrontState,
     /// First and last seq of the runs of turns in it that are not shown.
     pub(super) gaps: Vec<(u64, u64)>,
     /// All turns of that window. The first of them, with the totals `sums`, are its front.
     pub(super) turns: Arc<Vec<WindowTurn>>,
-    pub(super) sums: Sums,
-    pub(super) basis: Basis,
+    pub(super) sums: PrefixTotals,
+    pub(super) basis: FrontInputs,
 }
 
 /// Inputs of a window in addition to its cut and turns appended at the end.
 #[derive(Clone, Debug)]
-pub(super) struct Basis {
+pub(super) struct FrontInputs {
     scale: ScaleId,
     overheads: Overheads,
     summary: Option<Arc<Summary>>,
@@ -121,8 +121,8 @@ pub(super) struct Basis {
     front_seq: u64,
 }
 
-impl Basis {
-    pub(super) fn of(composer: &Composer<'_>) -> Self {
+impl FrontInputs {
+    pub(super) fn new(composer: &Composer<'_>) -> Self {
         Self {
             scale: composer.counts.scale,
             overheads: composer.overheads,
@@ -161,7 +161,7 @@ impl Basis {
     }
 }
 
-impl Kept {
+impl CachedFront {
     /// Memory usage in bytes, without the turns themselves.
     pub(super) fn bytes(&self) -> usize {
         self.turns.capacity() * size_of::<WindowTurn>()

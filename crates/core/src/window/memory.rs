@@ -12,8 +12,10 @@ use super::counts::{Counts, ScaleId};
 use super::cut::{Cut, CutKey};
 use super::input::WindowInput;
 use super::items::Composer;
-use super::kept::Kept;
-use super::plan::{Last, NextCut, Planned, Sent, Summaries, Window, next_cut, plan};
+use super::kept::CachedFront;
+use super::plan::{
+    NextCut, Planned, PreviousWindow, SentWindow, Summaries, Window, next_cut, plan,
+};
 use super::policy::Policy;
 
 /// Maximum number of cuts. The least recently used one is evicted.
@@ -56,13 +58,13 @@ pub struct SavedCut {
 struct Entry {
     key: CutKey,
     cut: Cut,
-    sent: Option<Sent>,
+    sent: Option<SentWindow>,
     /// Newest summary when `sent` was built, whether or not there was room to show it.
     newest: u32,
     /// Front of that window, if the next one can continue from it.
-    kept: Option<Kept>,
+    kept: Option<CachedFront>,
     /// Previous cut and what was sent with it, if the last window made a cut.
-    before: Option<(Cut, Option<Sent>)>,
+    before: Option<(Cut, Option<SentWindow>)>,
     /// Counted tokens of the last window, until its charge is known.
     uncharged: Option<u64>,
     /// Counted and charged tokens of the last window with a known charge.
@@ -145,7 +147,7 @@ impl Windows {
     /// Memory usage of the cached window fronts in bytes, without the turns themselves.
     pub(crate) fn kept_bytes(&self) -> usize {
         let kept = self.cuts.iter().filter_map(|entry| entry.kept.as_ref());
-        kept.map(Kept::bytes).sum()
+        kept.map(CachedFront::bytes).sum()
     }
 
     /// Returns the cuts if they differ from the stored ones, and marks them as stored.
@@ -312,7 +314,7 @@ impl Windows {
     /// The front of the previous window.
     ///
     /// It is moved out if it will be replaced, so that it grows in place.
-    fn take_kept(&mut self, input: &WindowInput<'_>) -> Option<Kept> {
+    fn take_kept(&mut self, input: &WindowInput<'_>) -> Option<CachedFront> {
         let index = self.index(input)?;
         let kept = &mut self.cuts[index].kept;
         if input.keep {
@@ -349,7 +351,7 @@ impl Windows {
         last_seq: u64,
         summary: Option<&Arc<Summary>>,
         input: &WindowInput<'_>,
-        plan: impl FnOnce(&Composer<'_>, Summaries<'_>, Last<'_>) -> T,
+        plan: impl FnOnce(&Composer<'_>, Summaries<'_>, PreviousWindow<'_>) -> T,
     ) -> T {
         let view = history.view(last_seq);
         // Sliding windows show only the last turns.
@@ -388,7 +390,7 @@ impl Windows {
             is_newly_due: is_due && entry.is_some_and(|entry| entry.newest < self.newest),
         };
         let whole = Cut::default();
-        let last = Last {
+        let last = PreviousWindow {
             cut: entry.map_or(&whole, |entry| &entry.cut),
             sent: entry.and_then(|entry| entry.sent),
             is_known: entry.is_some(),
@@ -431,7 +433,7 @@ impl Windows {
     fn remember(
         &mut self,
         cut: Cut,
-        kept: Option<Kept>,
+        kept: Option<CachedFront>,
         last_seq: u64,
         window: &Window,
         input: &WindowInput<'_>,
@@ -443,7 +445,7 @@ impl Windows {
             self.is_changed |= self.lasts(&forgotten);
         }
         self.is_changed |= window.has_new_cut;
-        let sent = Some(Sent {
+        let sent = Some(SentWindow {
             last_seq,
             fixed_digest: input.fixed_digest,
         });

@@ -9,10 +9,10 @@ use crate::seq_ranges::SeqRanges;
 use crate::turn::{Role, Turn};
 
 use super::block::Block;
-use super::cut::{Cut, Reduced};
+use super::cut::{Cut, ReducedTurn};
 use super::input::{Overheads, WindowInput, WindowTurn};
 use super::items::{Composed, Composer, Item};
-use super::kept::{Basis, Kept, Sums, WindowTurns};
+use super::kept::{CachedFront, FrontInputs, PrefixTotals, WindowTurns};
 use super::policy::Policy;
 use super::report::{Blocks, Omission, OmissionReason, Report};
 use super::{choose, content, words};
@@ -41,7 +41,7 @@ pub struct Window {
 
 /// The last sent window, as far as the next one depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sent {
+pub(super) struct SentWindow {
     /// Its newest turn.
     pub(super) last_seq: u64,
     /// Digest of its system prompt and tools.
@@ -72,7 +72,7 @@ impl Window {
 pub(super) struct Planned {
     pub(super) window: Window,
     pub(super) cut: Cut,
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<CachedFront>,
 }
 
 /// Counts memoird's own text on a scale.
@@ -90,10 +90,10 @@ pub fn overheads(weigh: &dyn Fn(&Turn) -> u64) -> Overheads {
 
 /// The previous window.
 #[derive(Clone, Copy)]
-pub(super) struct Last<'a> {
+pub(super) struct PreviousWindow<'a> {
     pub(super) cut: &'a Cut,
     /// `None` if it was not sent.
-    pub(super) sent: Option<Sent>,
+    pub(super) sent: Option<SentWindow>,
     /// Whether there was a previous window.
     pub(super) is_known: bool,
 }
@@ -137,7 +137,7 @@ const LAST_TURNS: usize = 20;
 pub(super) fn next_cut(
     composer: &Composer<'_>,
     summaries: Summaries<'_>,
-    last: Last<'_>,
+    last: PreviousWindow<'_>,
     input: &WindowInput<'_>,
 ) -> Result<Option<NextCut>, CoreError> {
     if matches!(input.policy, Policy::SlidingWindow { .. }) {
@@ -168,7 +168,7 @@ pub(super) fn next_cut(
 }
 
 /// The decisions of a window.
-struct Decided<'a> {
+struct WindowDecisions<'a> {
     /// Includes the summary that it shows.
     composer: Composer<'a>,
     cut: Cut,
@@ -177,8 +177,8 @@ struct Decided<'a> {
     is_other: bool,
 }
 
-impl<'a> Decided<'a> {
-    fn anew(composer: Composer<'a>, (cut, composed): (Cut, Composed<'a>)) -> Self {
+impl<'a> WindowDecisions<'a> {
+    fn new(composer: Composer<'a>, (cut, composed): (Cut, Composed<'a>)) -> Self {
         Self {
             composer,
             cut,
@@ -197,8 +197,8 @@ impl<'a> Decided<'a> {
 pub(super) fn plan(
     composer: &Composer<'_>,
     summaries: Summaries<'_>,
-    last: Last<'_>,
-    kept: Option<Kept>,
+    last: PreviousWindow<'_>,
+    kept: Option<CachedFront>,
     input: &WindowInput<'_>,
 ) -> Result<Planned, CoreError> {
     let decided = decide(*composer, summaries, last, kept, input)?;
@@ -208,13 +208,13 @@ pub(super) fn plan(
 fn decide<'a>(
     composer: Composer<'a>,
     summaries: Summaries<'a>,
-    last: Last<'_>,
-    mut kept: Option<Kept>,
+    last: PreviousWindow<'_>,
+    mut kept: Option<CachedFront>,
     input: &WindowInput<'_>,
-) -> Result<Decided<'a>, CoreError> {
+) -> Result<WindowDecisions<'a>, CoreError> {
     if let Policy::SlidingWindow { turns } = input.policy {
         let made = choose::slide(&composer, turns, input)?;
-        return Ok(Decided::anew(composer, made));
+        return Ok(WindowDecisions::new(composer, made));
     }
     let newest = Composer {
         block: summaries.newest,
@@ -250,7 +250,7 @@ fn decide<'a>(
         } else {
             cut.found.tail_seq = None;
         }
-        return Ok(Decided {
+        return Ok(WindowDecisions {
             is_other: (cut.made_at, cut.summary) != (last.cut.made_at, last.cut.summary),
             composer: now,
             cut,
@@ -265,7 +265,7 @@ fn cut_now<'a>(
     newest: Composer<'a>,
     cut: &Cut,
     input: &WindowInput<'_>,
-) -> Result<Decided<'a>, CoreError> {
+) -> Result<WindowDecisions<'a>, CoreError> {
     if cut.summary == number(newest.block) {
         cut_from(newest, cut, input)
     } else {
@@ -278,12 +278,12 @@ fn cut_from<'a>(
     composer: Composer<'a>,
     from: &Cut,
     input: &WindowInput<'_>,
-) -> Result<Decided<'a>, CoreError> {
+) -> Result<WindowDecisions<'a>, CoreError> {
     let made = choose::cut(&composer, from, input).or_else(|refused| {
         let fresh = fresh(&composer);
         choose::cut(&composer, &fresh, input).map_err(|_| refused)
     });
-    made.map(|made| Decided::anew(composer, made))
+    made.map(|made| WindowDecisions::new(composer, made))
 }
 
 /// Plans the next cut above the soft watermark, once per twentieth of the budget.
@@ -313,7 +313,7 @@ impl Summaries<'_> {
     ///
     /// That is so if no window was sent, if the shown summary was undone or is lost, or if the
     /// newest is due.
-    fn must_show_newest(&self, last: Last<'_>) -> bool {
+    fn must_show_newest(&self, last: PreviousWindow<'_>) -> bool {
         let (newest, shown) = (number(self.newest), last.cut.summary);
         let is_lost = shown > 0 && number(self.shown) != shown;
         newest != shown && (!last.is_known || newest < shown || is_lost || self.is_due)
@@ -366,22 +366,23 @@ fn is_exchange_alone(view: &View<'_>, cut: &Cut) -> bool {
 }
 
 fn finish(
-    mut decided: Decided<'_>,
+    mut decided: WindowDecisions<'_>,
     summaries: Summaries<'_>,
-    last: Last<'_>,
+    last: PreviousWindow<'_>,
     input: &WindowInput<'_>,
 ) -> Planned {
     let kept = decided.composed.kept.take();
     let stable = stable_items(&decided, summaries, last);
     let composer = &decided.composer;
-    let laid = Laid::out(composer, &decided, kept, stable, input);
+    let laid = LoadedWindow::new(composer, &decided, kept, stable, input);
     // A preview does not have the bot's prompts.
-    let has_other_prompts = |sent: Sent| input.keep && sent.fixed_digest != input.fixed_digest;
+    let has_other_prompts =
+        |sent: SentWindow| input.keep && sent.fixed_digest != input.fixed_digest;
     let is_first = last.sent.is_none_or(has_other_prompts);
     let tail_seq = decided.cut.left_out_until().or(decided.cut.found.tail_seq);
-    let Decided { cut, composed, .. } = &decided;
+    let WindowDecisions { cut, composed, .. } = &decided;
     let included = composed.turns;
-    let results = |reduced: &Reduced| reduced.results.len() as u64;
+    let results = |reduced: &ReducedTurn| reduced.results.len() as u64;
     let mut report = Report {
         model: input.model.to_owned(),
         budget: input.model_budget,
@@ -439,38 +440,38 @@ fn finish(
     let goes_on = is_whole && lost_at.is_none() && front.has_block && !is_sliding;
     Planned {
         window,
-        kept: goes_on.then(|| Kept {
+        kept: goes_on.then(|| CachedFront {
             front,
             gaps,
             turns: laid.turns,
             sums: laid.front,
-            basis: Basis::of(&decided.composer),
+            basis: FrontInputs::new(&decided.composer),
         }),
         cut: decided.cut,
     }
 }
 
-struct Laid {
+struct LoadedWindow {
     turns: Arc<Vec<WindowTurn>>,
     /// Counted tokens before the first turn.
     before: u64,
-    sums: Sums,
+    sums: PrefixTotals,
     /// Totals of the front from which the next window may continue.
-    front: Sums,
+    front: PrefixTotals,
     /// Totals of the front that was sent before.
-    stable: Sums,
+    stable: PrefixTotals,
 }
 
-impl Laid {
+impl LoadedWindow {
     /// Loads the contents of the items after the cached front. `stable` was sent before.
-    fn out(
+    fn new(
         composer: &Composer<'_>,
-        decided: &Decided<'_>,
-        kept: Option<Kept>,
-        stable: Stable,
+        decided: &WindowDecisions<'_>,
+        kept: Option<CachedFront>,
+        stable: SentPrefix,
         input: &WindowInput<'_>,
     ) -> Self {
-        let Decided { cut, composed, .. } = decided;
+        let WindowDecisions { cut, composed, .. } = decided;
         let anchor = composer.view.anchor().map(|anchor| anchor.seq);
         let block = composer.block.filter(|_| kept.is_none());
         let (mut turns, mut sums) = match kept {
@@ -480,7 +481,7 @@ impl Laid {
         let mut sent = sums;
         let mut front = sums;
         let mut laid = Vec::with_capacity(composed.items.len() + 2);
-        let mut put = |content: Arc<[u8]>, tokens: u64, sums: &mut Sums| {
+        let mut put = |content: Arc<[u8]>, tokens: u64, sums: &mut PrefixTotals| {
             let before = sums.counted;
             sums.turns += 1;
             sums.counted += tokens;
@@ -566,18 +567,22 @@ fn small(count: u64) -> u32 {
 
 /// The part at the front that was sent before, unchanged.
 #[derive(Clone, Copy, Default)]
-struct Stable {
+struct SentPrefix {
     items: usize,
     /// Whether the summary is part of it.
     with_block: bool,
 }
 
-fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>) -> Stable {
+fn stable_items(
+    decided: &WindowDecisions<'_>,
+    summaries: Summaries<'_>,
+    last: PreviousWindow<'_>,
+) -> SentPrefix {
     let composer = &decided.composer;
     let Some(sent) = last.sent else {
-        return Stable::default();
+        return SentPrefix::default();
     };
-    let Decided { cut, composed, .. } = decided;
+    let WindowDecisions { cut, composed, .. } = decided;
     let before = last.cut;
     let items = &composed.items;
     let was_sent = |item: &&Item<'_>| item.since <= sent.last_seq;
@@ -585,7 +590,7 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
         let whole = items.iter().take(composed.whole_items());
         let items = whole.take_while(was_sent).count();
         // A late result may be inserted before the summary.
-        return Stable {
+        return SentPrefix {
             items,
             with_block: items >= composed.block_at,
         };
@@ -604,7 +609,7 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
     let both = items.iter().zip(was_whole.take_while(was_sent));
     let items = both.take_while(is_same).count();
     if cut.summary == before.summary {
-        return Stable {
+        return SentPrefix {
             items,
             with_block: items >= composed.block_at.max(old.block_at)
                 && !has_lost_leading(composer, before),
@@ -615,7 +620,7 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
         0 => usize::MAX,
         _ => old.block_at,
     };
-    Stable {
+    SentPrefix {
         items: items.min(composed.block_at).min(before_old),
         with_block: false,
     }
@@ -646,7 +651,7 @@ fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec
         }
     }
     all.extend(cut.reduced.iter().map(|(&seq, reduced)| {
-        Omission::of(
+        Omission::new(
             seq,
             if reduced.is_excerpt() {
                 OmissionReason::Excerpt

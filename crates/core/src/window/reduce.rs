@@ -11,7 +11,7 @@ use crate::nonce::Nonce;
 use crate::turn::{Part, PartKind, Turn};
 
 use super::content;
-use super::cut::{Cut, How, Reduced, Shown, WHOLE};
+use super::cut::{Cut, ReducedTurn, Shortening, ShownTurn, WHOLE};
 use super::input::WindowInput;
 use super::items::Composer;
 use super::{trim, words};
@@ -23,7 +23,7 @@ const RESULT_TOKENS_MIN: u32 = 64;
 type Call = (String, String);
 
 /// A result of a window with its call.
-struct Answer {
+struct CallOutput {
     seq: u64,
     place: usize,
     call: Call,
@@ -43,13 +43,13 @@ pub(super) fn supersede(
     let turns: Vec<(&TurnRecord, Turn)> = tied
         .filter_map(|record| Some((record, (input.codec.open)(&record.content)?)))
         .collect();
-    let mut decided: BTreeMap<u64, Vec<(usize, How)>> = BTreeMap::new();
+    let mut decided: BTreeMap<u64, Vec<(usize, Shortening)>> = BTreeMap::new();
     for (answer, by) in superseded(&turns) {
         let record = composer.view.record(answer.seq);
         let may_change = record.is_some_and(|record| !composer.view.is_kept(record));
         let is_small = (composer.counts.get(answer.seq)).is_some_and(|it| it < RESULT_TOKENS_MIN);
         if may_change && !is_small && !unit.contains(&answer.seq) {
-            let how = How::Superseded { by: by.into() };
+            let how = Shortening::Superseded { by: by.into() };
             decided
                 .entry(answer.seq)
                 .or_default()
@@ -78,11 +78,11 @@ pub(super) fn trim(
 ) -> u64 {
     let places = record.answers().len();
     let each = u32::try_from(bytes / places.max(1)).unwrap_or(u32::MAX);
-    let how = How::Trimmed { bytes: each };
+    let how = Shortening::Trimmed { bytes: each };
     let earlier = made.reduced.get(&record.seq);
     let superseded = earlier.iter().flat_map(|reduced| &reduced.results);
-    let mut results: Vec<(usize, How)> = superseded
-        .filter(|(_, how)| matches!(how, How::Superseded { .. }))
+    let mut results: Vec<(usize, Shortening)> = superseded
+        .filter(|(_, how)| matches!(how, Shortening::Superseded { .. }))
         .cloned()
         .collect();
     if places == 0 {
@@ -104,14 +104,15 @@ fn set(
     composer: &Composer<'_>,
     made: &mut Cut,
     record: &TurnRecord,
-    results: Vec<(usize, How)>,
+    results: Vec<(usize, Shortening)>,
     input: &WindowInput<'_>,
 ) {
     let shown = show(record, &results, input);
     match shown.filter(|shown| shown.tokens < composer.tokens(record)) {
         Some(shown) => {
             let shown = Some(shown);
-            made.reduced.insert(record.seq, Reduced { results, shown });
+            made.reduced
+                .insert(record.seq, ReducedTurn { results, shown });
         }
         None => drop(made.reduced.remove(&record.seq)),
     }
@@ -131,9 +132,9 @@ pub(super) fn text_bytes(record: &TurnRecord, input: &WindowInput<'_>) -> usize 
 
 pub(super) fn show(
     record: &TurnRecord,
-    results: &[(usize, How)],
+    results: &[(usize, Shortening)],
     input: &WindowInput<'_>,
-) -> Option<Shown> {
+) -> Option<ShownTurn> {
     let turn = content::said(record, input)?;
     Some(shown(
         reworded(turn, results, input.nonce),
@@ -142,18 +143,18 @@ pub(super) fn show(
     ))
 }
 
-fn shown(turn: Turn, seq: u64, input: &WindowInput<'_>) -> Shown {
+fn shown(turn: Turn, seq: u64, input: &WindowInput<'_>) -> ShownTurn {
     let tokens = (input.weigh)(&turn).max(1);
-    Shown {
+    ShownTurn {
         content: (input.codec.seal)(turn, seq),
         tokens,
     }
 }
 
 /// Finds results of calls that were repeated later. Returns them with the id of the later call.
-fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(Answer, String)> {
+fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(CallOutput, String)> {
     let mut calls: BTreeMap<(u64, &str), Call> = BTreeMap::new();
-    let mut answers: Vec<Answer> = Vec::new();
+    let mut answers: Vec<CallOutput> = Vec::new();
     for (record, turn) in turns {
         let mut place = 0;
         for part in &turn.parts {
@@ -173,7 +174,7 @@ fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(Answer, String)> {
                     let of = record.answers().get(place).copied().unwrap_or(0);
                     let call = calls.get(&(of, tool_use_id.as_str()));
                     if let Some(call) = call.filter(|_| !says_nothing(part)) {
-                        answers.push(Answer {
+                        answers.push(CallOutput {
                             seq: record.seq,
                             place,
                             call: call.clone(),
@@ -234,10 +235,10 @@ fn inner_bytes(parts: &[Part]) -> usize {
 }
 
 /// Shortens some results of a turn, and labels the turn.
-fn reworded(mut turn: Turn, results: &[(usize, How)], nonce: Nonce) -> Turn {
+fn reworded(mut turn: Turn, results: &[(usize, Shortening)], nonce: Nonce) -> Turn {
     let is_old = results
         .iter()
-        .any(|(_, how): &(usize, How)| matches!(how, How::Superseded { .. }));
+        .any(|(_, how): &(usize, Shortening)| matches!(how, Shortening::Superseded { .. }));
     let whole = results
         .iter()
         .find(|(place, _)| *place == WHOLE)
@@ -250,7 +251,7 @@ fn reworded(mut turn: Turn, results: &[(usize, How)], nonce: Nonce) -> Turn {
     for part in &mut turn.parts {
         let is_opaque = is_opaque(part);
         let PartKind::ToolResult { content, parts, .. } = &mut part.kind else {
-            if let Some(How::Trimmed { bytes }) = whole.filter(|_| !is_opaque) {
+            if let Some(Shortening::Trimmed { bytes }) = whole.filter(|_| !is_opaque) {
                 shorten(part, *bytes as usize / texts.max(1), nonce);
             }
             continue;
@@ -270,13 +271,15 @@ fn reworded(mut turn: Turn, results: &[(usize, How)], nonce: Nonce) -> Turn {
 }
 
 /// Shortens a result. A rich result stays rich, because its provider's fields require it.
-fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, nonce: Nonce) {
+fn reword(content: &mut String, parts: &mut Vec<Part>, how: &Shortening, nonce: Nonce) {
     match how {
-        How::Superseded { by } if parts.is_empty() => *content = words::superseded(by, nonce),
-        How::Superseded { by } => {
+        Shortening::Superseded { by } if parts.is_empty() => {
+            *content = words::superseded(by, nonce);
+        }
+        Shortening::Superseded { by } => {
             *parts = vec![PartKind::Text(words::superseded(by, nonce)).into()];
         }
-        How::Trimmed { bytes } => {
+        Shortening::Trimmed { bytes } => {
             let bytes = *bytes as usize;
             *content = trim::result(content, bytes, nonce);
             let texts = parts

@@ -6,7 +6,7 @@ use crate::budget::Budget;
 use crate::compaction::Summary;
 
 use super::cut::Cut;
-use super::cut::Reduced;
+use super::cut::ReducedTurn;
 use super::policy::Policy;
 
 /// Explains a window. Sizes are in tokens unless noted otherwise.
@@ -53,7 +53,7 @@ pub struct Blocks {
 }
 
 impl Omission {
-    pub(super) fn of(seq: u64, reason: OmissionReason) -> Self {
+    pub(super) fn new(seq: u64, reason: OmissionReason) -> Self {
         Self {
             first_seq: seq,
             last_seq: seq,
@@ -110,7 +110,7 @@ impl Report {
         mut requests: impl Iterator<Item = u64>,
         newest_results: &[u64],
     ) {
-        let is_excerpt = |seq: u64| cut.reduced.get(&seq).is_some_and(Reduced::is_excerpt);
+        let is_excerpt = |seq: u64| cut.reduced.get(&seq).is_some_and(ReducedTurn::is_excerpt);
         if requests.any(is_excerpt) {
             self.degraded = true;
             let note = "the first user turn, or the request that is being answered, does not fit and \

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use crate::history::TurnRecord;
 use crate::turn::{PartKind, Role, Turn};
 
-use super::choose::Maker;
+use super::choose::CutBuilder;
 use super::cut::Cut;
 use super::input::WindowInput;
 use super::items::Composer;
@@ -29,7 +29,7 @@ use super::tail_starts::TailStart;
 pub(super) const HOLES_MAX: usize = 64;
 
 /// Turns that leave together.
-struct Unit {
+struct TurnGroup {
     seqs: Vec<u64>,
     importance: f32,
     tokens: u64,
@@ -38,7 +38,7 @@ struct Unit {
 /// Leaves out all turns whose calls or results are left out.
 ///
 /// An example is a late result for a call that has left.
-pub(super) fn leave_torn(maker: &mut Maker<'_, '_>) {
+pub(super) fn leave_torn(maker: &mut CutBuilder<'_, '_>) {
     let (composer, made) = (maker.composer, &maker.made);
     let view = composer.view;
     let stays = |record: &TurnRecord| view.is_kept(record) || maker.unit.contains(&record.seq);
@@ -66,7 +66,7 @@ pub(super) fn leave_torn(maker: &mut Maker<'_, '_>) {
 ///
 /// The current unit and separately kept turns stay. Together they are `least`, the smallest
 /// possible window.
-pub(super) fn thin_out(maker: &mut Maker<'_, '_>, least: &TailStart, tokens_max: u64) {
+pub(super) fn thin_out(maker: &mut CutBuilder<'_, '_>, least: &TailStart, tokens_max: u64) {
     let composer = maker.composer;
     let (mut units, torn) = units(maker);
     let middle: u64 = units.iter().map(|unit| unit.tokens).sum();
@@ -78,7 +78,7 @@ pub(super) fn thin_out(maker: &mut Maker<'_, '_>, least: &TailStart, tokens_max:
             .then(a.seqs.cmp(&b.seqs))
     });
     let mut out: Vec<u64> = Vec::new();
-    let mut runs = Runs::new(composer, &maker.made);
+    let mut runs = GapCount::new(composer, &maker.made);
     for seq in torn.into_iter().flat_map(|unit| unit.seqs) {
         runs.take_out(seq);
         out.push(seq);
@@ -97,13 +97,13 @@ pub(super) fn thin_out(maker: &mut Maker<'_, '_>, least: &TailStart, tokens_max:
 }
 
 /// Counts the runs of left out turns, each of which needs a marker.
-struct Runs {
+struct GapCount {
     /// Turns of the tail, ascending, and whether each is left out.
     tail: Vec<(u64, bool)>,
     count: usize,
 }
 
-impl Runs {
+impl GapCount {
     fn new(composer: &Composer<'_>, made: &Cut) -> Self {
         let view = composer.view;
         let is_out = |record: &TurnRecord| made.leaves_out(record.seq) && !view.is_kept(record);
@@ -132,8 +132,8 @@ impl Runs {
 }
 
 /// The units of the tail that may leave, and those that must.
-fn units(maker: &Maker<'_, '_>) -> (Vec<Unit>, Vec<Unit>) {
-    let Maker {
+fn units(maker: &CutBuilder<'_, '_>) -> (Vec<TurnGroup>, Vec<TurnGroup>) {
+    let CutBuilder {
         composer,
         input,
         made,
@@ -151,7 +151,7 @@ fn units(maker: &Maker<'_, '_>) -> (Vec<Unit>, Vec<Unit>) {
     };
     let middle: Vec<&TurnRecord> = view.tail_from(made.seq).filter(may_leave).collect();
     let count = middle.len().max(1) as f32;
-    let mut units: Vec<Unit> = Vec::new();
+    let mut units: Vec<TurnGroup> = Vec::new();
     for (index, record) in middle.iter().enumerate() {
         let importance = importance(record, (index as f32 + 1.0) / count, input);
         let tokens = composer.shown_tokens(made, record);
@@ -164,7 +164,7 @@ fn units(maker: &Maker<'_, '_>) -> (Vec<Unit>, Vec<Unit>) {
                 unit.importance = unit.importance.max(importance);
                 unit.tokens += tokens;
             }
-            None => units.push(Unit {
+            None => units.push(TurnGroup {
                 seqs: vec![record.seq],
                 importance,
                 tokens,
@@ -172,7 +172,7 @@ fn units(maker: &Maker<'_, '_>) -> (Vec<Unit>, Vec<Unit>) {
         }
     }
     // A unit that reaches into the retained turns stays. An incomplete unit must leave.
-    let is_unit = |unit: &Unit| {
+    let is_unit = |unit: &TurnGroup| {
         let turns = || unit.seqs.iter().filter_map(|&seq| view.record(seq));
         let is_beyond = |mate: &u64| !unit.seqs.contains(mate);
         let mut beyond = turns().flat_map(TurnRecord::mates).filter(is_beyond);
@@ -195,8 +195,8 @@ fn units(maker: &Maker<'_, '_>) -> (Vec<Unit>, Vec<Unit>) {
 }
 
 /// Tokens of the exchange in progress, without the turns that always stay.
-fn exchange_tokens(maker: &Maker<'_, '_>) -> u64 {
-    let Maker { composer, made, .. } = maker;
+fn exchange_tokens(maker: &CutBuilder<'_, '_>) -> u64 {
+    let CutBuilder { composer, made, .. } = maker;
     let view = composer.view;
     let stays = |record: &&TurnRecord| {
         let is_always = view.is_kept(record) || maker.unit.contains(&record.seq);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::budget::Budget;
-use crate::compaction::{Body, Keep, Summary, choose, is_waiting};
+use crate::compaction::{Summary, SummaryBody, TailLimits, choose, is_waiting};
 use crate::history::{History, TurnRecord};
 use crate::limits::Limits;
 use crate::nonce::Nonce;
@@ -159,7 +159,7 @@ impl Chat {
     /// Appends a turn. Returns false if it is rejected.
     pub(super) fn say(&mut self, turn: Turn) -> bool {
         let seq = self.last_seq + 1;
-        let new = NewTurn::of(&turn);
+        let new = NewTurn::from_turn(&turn);
         let record = TurnRecord::new(&new, seq, seal(turn, seq));
         let arrivals = vec![(record, &new.links.results[..])];
         let is_taken = self.history.append(arrivals, &self.limits).is_ok();
@@ -260,7 +260,7 @@ impl Chat {
     /// Returns false if there is nothing to summarize or a call is pending.
     pub(super) fn summarize(&mut self, exchanges: u32) -> bool {
         let view = self.history.view(self.last_seq);
-        let keep = Keep {
+        let keep = TailLimits {
             exchanges,
             is_exact: exchanges.is_multiple_of(2),
             tokens: 200,
@@ -281,7 +281,7 @@ impl Chat {
             turns: span.through_seq,
             made_at: Timestamp::from_ms(0),
             by: "a test".into(),
-            body: Body::default(),
+            body: SummaryBody::default(),
             text: format!("what was said up to {}", span.through_seq).into(),
         }));
         self.summaries = number;
@@ -317,7 +317,7 @@ impl Chat {
         records.sort_by_key(|record| record.seq);
         let read_back = |record: &&TurnRecord| {
             let turn = open(&record.content).expect("a turn");
-            let new = NewTurn::of(&turn);
+            let new = NewTurn::from_turn(&turn);
             (
                 TurnRecord::new(&new, record.seq, Arc::clone(&record.content)),
                 new.links.results,

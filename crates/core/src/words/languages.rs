@@ -93,11 +93,11 @@ impl Languages {
     ///
     /// It is the one with the most common words in the text, or English if none has more than
     /// English.
-    pub fn of(text: &str) -> Self {
+    pub fn detect(text: &str) -> Self {
         Self::told_of(text).0
     }
 
-    /// Like [`Self::of`], but also returns whether the text is shown to be English.
+    /// Like [`Self::detect`], but also returns whether the text is shown to be English.
     ///
     /// A text in an unknown language is otherwise taken for a known one.
     pub(super) fn told_of(text: &str) -> (Self, bool) {
@@ -320,7 +320,7 @@ mod tests {
             ("A kutyám neve Bodri és nagyon szereti a sétát", "hungarian"),
             ("Minun koirani nimi on Musti ja se asuu kotona", "finnish"),
         ] {
-            let found = Languages::of(text);
+            let found = Languages::detect(text);
             let place = LATIN.iter().position(|(known, ..)| *known == name).unwrap();
             assert_eq!(found, Languages(1 << place), "{text}");
         }
@@ -342,7 +342,8 @@ mod tests {
 
     #[test]
     fn a_word_has_a_form_for_each_language_and_each_form_once() {
-        let both = Languages::of("Der Hund und die Katze sind im Haus").with(Languages::default());
+        let both =
+            Languages::detect("Der Hund und die Katze sind im Haus").with(Languages::default());
         assert_eq!(forms_of("hunde", both), ["hund"]);
         assert_eq!(forms_of("weekly", Languages::default()), ["week"]);
         assert_eq!(forms_of("москве", both), ["москве", "москв"]);

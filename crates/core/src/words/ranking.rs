@@ -10,7 +10,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use super::fold::fold;
 use super::languages::forms;
 use super::segments::beginning;
-use super::spellings::{Spelled, alternates, spelled};
+use super::spellings::{SpelledWord, alternates, spelled};
 use super::stop_words::{is_begun, is_ending, is_stop_word, is_telling};
 use super::{BEGINS, Languages, has_beginnings, is_apostrophe};
 
@@ -92,7 +92,7 @@ pub struct Scorer<'a> {
     terms: &'a [Term],
     languages: Languages,
     weights: Vec<f64>,
-    beginnings: Beginnings,
+    beginnings: WordStarts,
     alike: Found,
 }
 
@@ -118,7 +118,7 @@ pub struct Judgement {
 
 /// The first two letters of words that may have one of the forms. Saves stemming most words.
 #[derive(Clone, Copy, Debug)]
-struct Beginnings([u32; LETTERS]);
+struct WordStarts([u32; LETTERS]);
 
 impl Term {
     /// Index forms, any of which matches the term. At least one, of letters, digits and marks only.
@@ -228,7 +228,7 @@ impl Query {
         &self.terms
     }
 
-    fn add(&mut self, unit: &Spelled<'_>, spelling: Option<&str>) {
+    fn add(&mut self, unit: &SpelledWord<'_>, spelling: Option<&str>) {
         let folded = unit.folded();
         let mut forms = Vec::new();
         unit.forms(self.languages, |form| forms.push(form.to_owned()));
@@ -313,7 +313,7 @@ impl<'a> Scorer<'a> {
             terms: &query.terms,
             languages: query.languages,
             weights,
-            beginnings: Beginnings::of(query),
+            beginnings: WordStarts::from_query(query),
             alike: statistics.alike,
         }
     }
@@ -403,7 +403,7 @@ impl<'a> Scorer<'a> {
     fn each_hit(
         &self,
         content: &str,
-        mut give: impl FnMut(&Spelled<'_>, usize, usize, f64),
+        mut give: impl FnMut(&SpelledWord<'_>, usize, usize, f64),
     ) -> usize {
         let has_beginnings = self.looks_for_beginnings_in(content);
         let mut words = 0;
@@ -429,7 +429,7 @@ impl<'a> Scorer<'a> {
     }
 
     /// The terms that a word of a text matches.
-    fn found_in(&self, unit: &Spelled<'_>) -> Found {
+    fn found_in(&self, unit: &SpelledWord<'_>) -> Found {
         let mut found = Found::default();
         if !self.beginnings.include(&unit.word) || !self.may_have_form(&unit.word) {
             return found;
@@ -450,7 +450,7 @@ impl<'a> Scorer<'a> {
     }
 
     /// Of the terms that were not found, the one whose beginning is most like the word's.
-    fn alike(&self, unit: &Spelled<'_>) -> Option<(usize, f64)> {
+    fn alike(&self, unit: &SpelledWord<'_>) -> Option<(usize, f64)> {
         let mut best = None;
         let mut compare = |form: &str| {
             let terms = self.terms.iter().enumerate();
@@ -520,13 +520,13 @@ impl<'a> Scorer<'a> {
     }
 }
 
-impl Beginnings {
+impl WordStarts {
     /// Computes the possible first two letters of matching words.
     ///
     /// Stemmers do not change the first two letters of words of a to z, with exceptions: English
     /// "dying", "lying" and "tying", Finnish double letters, and Turkish, which replaces the last
     /// letter of a stem that may have only one.
-    fn of(query: &Query) -> Self {
+    fn from_query(query: &Query) -> Self {
         let mut beginnings = Self([0; LETTERS]);
         for form in query.terms.iter().flat_map(|term| &term.forms) {
             let mut letters = form.bytes().map(letter);

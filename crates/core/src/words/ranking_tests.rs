@@ -222,7 +222,7 @@ fn a_word_with_another_ending_is_found_where_nothing_has_the_word() {
 
 #[test]
 fn a_word_as_it_is_written_counts_more_than_one_of_its_stem() {
-    let spanish = Languages::of("Mi perro se llama Toby y vive con nosotros");
+    let spanish = Languages::detect("Mi perro se llama Toby y vive con nosotros");
     let vietnamese = Languages::default();
     for (languages, query, content, other) in [
         (
@@ -243,8 +243,8 @@ fn a_word_as_it_is_written_counts_more_than_one_of_its_stem() {
 
 #[test]
 fn an_ending_is_taken_off_with_its_marks_and_without() {
-    let turkish = Languages::of("Köpeğimin adı Karabaş");
-    let german = Languages::of("Mein Bruder wohnt nicht in der Stadt");
+    let turkish = Languages::detect("Köpeğimin adı Karabaş");
+    let german = Languages::detect("Mein Bruder wohnt nicht in der Stadt");
     for (languages, query, content) in [
         (turkish, "köpekler", "Köpeğimin adı Karabaş"),
         (turkish, "kopek", "Köpeğimin adı Karabaş"),
@@ -265,7 +265,7 @@ fn an_ending_is_taken_off_with_its_marks_and_without() {
 
 #[test]
 fn a_stem_is_of_the_languages_that_are_asked() {
-    let german = Languages::of("Der Hund und die Katze sind im Haus");
+    let german = Languages::detect("Der Hund und die Katze sind im Haus");
     let statistics = Statistics::default();
     for (languages, is_found) in [(Languages::default(), false), (german, true)] {
         let query = Query::new("Hunden", languages);

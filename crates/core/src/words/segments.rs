@@ -163,7 +163,7 @@ impl<'a> Iterator for Tokens<'a> {
             if !text[before.clone()].is_ascii() {
                 pictures(text, before, &mut pieces);
             }
-            match run.map(Pieces::of) {
+            match run.map(Pieces::new) {
                 Some(Pieces::One(word)) if pieces.is_empty() => return Some(word),
                 Some(Pieces::One(word)) => pieces.push(word),
                 Some(Pieces::Many(words)) => pieces.extend(words),
@@ -195,7 +195,7 @@ enum Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    fn of(run: Token<'a>) -> Self {
+    fn new(run: Token<'a>) -> Self {
         if run.word.is_ascii() {
             return Self::One(run);
         }

@@ -28,7 +28,7 @@ const SERBIAN: [char; 12] = ['ђ', 'ј', 'љ', 'њ', 'ћ', 'џ', 'Ђ', 'Ј', 'Љ
 
 /// A word of a text, or the joined spelling of the words after it.
 #[derive(Clone, Debug)]
-pub(super) struct Spelled<'a> {
+pub(super) struct SpelledWord<'a> {
     pub(super) word: Cow<'a, str>,
     /// Byte offset of its start in the text.
     pub(super) start: usize,
@@ -38,8 +38,8 @@ pub(super) struct Spelled<'a> {
     pub(super) stands_for: usize,
 }
 
-impl<'a> Spelled<'a> {
-    fn of(token: Token<'a>) -> Self {
+impl<'a> SpelledWord<'a> {
+    fn from_token(token: Token<'a>) -> Self {
         Self {
             word: Cow::Borrowed(token.word),
             start: token.start,
@@ -60,7 +60,7 @@ impl<'a> Spelled<'a> {
 }
 
 /// Returns the words of a text in order, each compound's joined spelling before its parts.
-pub(super) fn spelled(text: &str) -> impl Iterator<Item = Spelled<'_>> {
+pub(super) fn spelled(text: &str) -> impl Iterator<Item = SpelledWord<'_>> {
     Spellings {
         text,
         tokens: tokens(text).peekable(),
@@ -73,7 +73,7 @@ struct Spellings<'a> {
     text: &'a str,
     tokens: Peekable<Tokens<'a>>,
     is_serbian: bool,
-    pieces: std::vec::IntoIter<Spelled<'a>>,
+    pieces: std::vec::IntoIter<SpelledWord<'a>>,
 }
 
 /// Relation between two adjacent words.
@@ -84,9 +84,9 @@ enum Link {
 }
 
 impl<'a> Iterator for Spellings<'a> {
-    type Item = Spelled<'a>;
+    type Item = SpelledWord<'a>;
 
-    fn next(&mut self) -> Option<Spelled<'a>> {
+    fn next(&mut self) -> Option<SpelledWord<'a>> {
         if let Some(piece) = self.pieces.next() {
             return Some(piece);
         }
@@ -103,16 +103,16 @@ impl<'a> Iterator for Spellings<'a> {
             None => match camel_parts(first) {
                 Some(parts) => (parts, Some(first.word.to_owned())),
                 // Fast path for most words.
-                None => return Some(Spelled::of(first)),
+                None => return Some(SpelledWord::from_token(first)),
             },
         };
-        let other = other_word.map(|word| Spelled {
+        let other = other_word.map(|word| SpelledWord {
             word: Cow::Owned(word),
             start: first.start,
             is_part: false,
             stands_for: parts.len(),
         });
-        let spelled_parts = parts.into_iter().map(Spelled::of);
+        let spelled_parts = parts.into_iter().map(SpelledWord::from_token);
         self.pieces = other
             .into_iter()
             .chain(spelled_parts)

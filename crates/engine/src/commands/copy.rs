@@ -211,7 +211,7 @@ impl Commands {
             let room = self.room(tenant, bytes_of(&turns)).await?;
             // Without a journal, nothing can be unloaded for it.
             tenant.check_memory_room(0)?;
-            let mut copied = CopiedContent::of(&head, state);
+            let mut copied = CopiedContent::new(&head, state);
             for content in turns {
                 copied.add(&content);
             }
@@ -234,7 +234,7 @@ impl Commands {
             };
             let decided = live
                 .as_ref()
-                .map(|(head, state, _)| CopiedContent::of(head, state.clone()));
+                .map(|(head, state, _)| CopiedContent::new(head, state.clone()));
             let key = source.key.clone();
             let read = move |store: &dyn Store| {
                 CopiedContent::read(store, &key, generation, range, decided)
@@ -276,7 +276,7 @@ fn stopping(_: AcquireError) -> EngineError {
 
 impl CopiedContent {
     /// State, subject and options of a session, without its turns.
-    fn of(head: &Head, state: Option<State>) -> Self {
+    fn new(head: &Head, state: Option<State>) -> Self {
         Self {
             options: options_of(head),
             subject: head.subject.clone(),
@@ -300,7 +300,7 @@ impl CopiedContent {
             (Some(decided), _) => decided,
             (None, Some(ended)) => {
                 let record = store.ended(&[(key.clone(), ended)], 1)?.pop();
-                let copied = record.map(|record| Self::of(&record.head, record.state));
+                let copied = record.map(|record| Self::new(&record.head, record.state));
                 copied.unwrap_or_default()
             }
             (None, None) => Self::default(),
@@ -322,7 +322,7 @@ impl CopiedContent {
     /// Adds a turn. Returns `None` if it is damaged.
     fn add(&mut self, content: &[u8]) -> Option<()> {
         let turn = encoding::open(content)?;
-        self.turns.push(NewTurn::of(&turn));
+        self.turns.push(NewTurn::from_turn(&turn));
         let seq = self.turns.len() as u64;
         self.contents.push(encoding::encode_with_seq(turn, seq));
         Some(())

@@ -73,7 +73,7 @@ struct RecallPoint {
 }
 
 impl RecallPoint {
-    fn of(session: &Session) -> Self {
+    fn new(session: &Session) -> Self {
         let head = session.head();
         Self {
             generation: head.generation,
@@ -163,7 +163,7 @@ impl Commands {
             let turns = session.history().turns_after(before);
             let contents: Vec<Arc<[u8]>> = turns.map(|turn| Arc::clone(&turn.content)).collect();
             let is_partial = session.head().partial;
-            (!is_partial).then(|| (RecallPoint::of(session), contents))
+            (!is_partial).then(|| (RecallPoint::new(session), contents))
         };
         let Some((point, turns)) = self.shared.sessions.view(&session_ref, newest).await? else {
             return Ok(());
@@ -204,7 +204,7 @@ impl Commands {
     }
 
     async fn recall_point(&self, session: &SessionRef) -> Result<RecallPoint, EngineError> {
-        let read = |session: &Session, _| RecallPoint::of(session);
+        let read = |session: &Session, _| RecallPoint::new(session);
         self.shared.sessions.view(session, read).await
     }
 

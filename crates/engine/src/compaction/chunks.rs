@@ -9,7 +9,7 @@ use std::sync::Arc;
 use memoird_core::compaction::check::Rejection;
 use memoird_core::compaction::prompt::{as_json, parse_answer};
 use memoird_core::compaction::transcript::TranscriptTurn;
-use memoird_core::compaction::{Covered, Summary, SummaryRoom, Written, merge};
+use memoird_core::compaction::{CoveredTurns, ModelSections, Summary, SummaryRoom, merge};
 use memoird_core::ids::SessionKey;
 use memoird_core::nonce::Nonce;
 use memoird_core::session::Snapshot;
@@ -50,13 +50,14 @@ enum SummaryFailure {
     TooLong(String),
 }
 
-type SummaryFuture<'a> = Pin<Box<dyn Future<Output = Result<Written, SummaryFailure>> + Send + 'a>>;
+type SummaryFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<ModelSections, SummaryFailure>> + Send + 'a>>;
 
 impl SummarizerCalls<'_> {
     pub(super) async fn request_summary(
         &self,
         input: &SummaryInput,
-    ) -> Result<Written, CompactionError> {
+    ) -> Result<ModelSections, CompactionError> {
         let tokens_max = self.summarizer.input_tokens_max();
         let mut budget = CallBudget {
             calls: CALLS_MAX,
@@ -122,7 +123,7 @@ impl SummarizerCalls<'_> {
         refused: u64,
         budget: &mut CallBudget,
         problem: String,
-    ) -> Result<Written, SummaryFailure> {
+    ) -> Result<ModelSections, SummaryFailure> {
         if budget.depth == 0 || refused <= CHUNK_TOKENS_MIN {
             return Err(SummaryFailure::TooLong(problem));
         }
@@ -133,9 +134,9 @@ impl SummarizerCalls<'_> {
 
     async fn merge(
         &self,
-        mut bodies: Vec<Written>,
+        mut bodies: Vec<ModelSections>,
         budget: &mut CallBudget,
-    ) -> Result<Written, SummaryFailure> {
+    ) -> Result<ModelSections, SummaryFailure> {
         let (previous, room) = self.previous(budget);
         while bodies.len() > 1 {
             let groups = grouped(bodies, room);
@@ -174,7 +175,7 @@ impl SummarizerCalls<'_> {
     fn request(
         &self,
         turns: Arc<[TranscriptTurn]>,
-        chunks: Vec<Written>,
+        chunks: Vec<ModelSections>,
         previous: Option<Arc<Summary>>,
     ) -> SummaryRequest {
         let key = self.key;
@@ -202,7 +203,7 @@ impl SummarizerCalls<'_> {
         &self,
         request: SummaryRequest,
         budget: &mut CallBudget,
-    ) -> Result<Written, SummaryFailure> {
+    ) -> Result<ModelSections, SummaryFailure> {
         if budget.calls == 0 {
             let problem = format!("the span takes more than {CALLS_MAX} calls");
             return Err(SummaryFailure::TooLong(problem));
@@ -293,7 +294,7 @@ fn shortened(summary: &Summary, tokens_max: u64) -> Summary {
         user_turns: bytes / 8,
     };
     let body = merge(Some(&summary.body), &[], &[]).fit(room);
-    let covered = Covered {
+    let covered = CoveredTurns {
         through_seq: summary.through_seq,
         turns: summary.turns,
     };
@@ -357,9 +358,9 @@ fn short(turn: &TranscriptTurn, tokens_max: u64) -> Vec<TranscriptTurn> {
 }
 
 /// Groups bodies so that each group has at most `tokens_max` tokens, but at least two bodies.
-fn grouped(bodies: Vec<Written>, tokens_max: u64) -> Vec<Vec<Written>> {
-    let weigh = |body: &Written| tokens(&as_json(body).to_string());
-    let (mut groups, mut group, mut used): (Vec<Vec<Written>>, Vec<Written>, u64) =
+fn grouped(bodies: Vec<ModelSections>, tokens_max: u64) -> Vec<Vec<ModelSections>> {
+    let weigh = |body: &ModelSections| tokens(&as_json(body).to_string());
+    let (mut groups, mut group, mut used): (Vec<Vec<ModelSections>>, Vec<ModelSections>, u64) =
         (Vec::new(), Vec::new(), 0);
     for body in bodies {
         let weight = weigh(&body);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use memoird_core::compaction::check::{Rejection, Sizes, check_sizes, check_written};
 use memoird_core::compaction::transcript::{TranscriptTurn, transcript_turn};
 use memoird_core::compaction::{
-    Body, Covered, Failure, Merged, Summary, SummaryBudget, SummaryRoom, Written, acknowledgement,
-    merge,
+    CoveredTurns, Failure, ModelSections, Summary, SummaryBody, SummaryBudget, SummaryCandidates,
+    SummaryRoom, acknowledgement, merge,
 };
 use memoird_core::ids::TenantId;
 use memoird_core::session::Snapshot;
@@ -112,7 +112,7 @@ impl Compaction {
         snapshot: &Snapshot,
         summarizer: &Arc<dyn Summarizer>,
         input: &SummaryInput,
-    ) -> Result<Written, CompactionError> {
+    ) -> Result<ModelSections, CompactionError> {
         let calls = SummarizerCalls {
             compaction: self,
             key: &session.key,
@@ -194,7 +194,7 @@ pub(super) fn failure_of(rejection: &Rejection) -> Failure {
 /// The requests get at most half of them, or all beyond the maximum of the other sections. The
 /// other sections get what the requests leave.
 fn room_within(
-    merged: &Merged,
+    merged: &SummaryCandidates,
     budget: SummaryBudget,
     tokens_max: u64,
     bytes_per_token: f64,
@@ -238,7 +238,7 @@ struct Validator {
 impl Validator {
     async fn validate(
         &self,
-        written: Option<Written>,
+        written: Option<ModelSections>,
         by: &str,
     ) -> Result<Result<NewSummary, Rejection>, CompactionError> {
         let validator = self.clone();
@@ -250,7 +250,7 @@ impl Validator {
 
     fn validate_now(
         &self,
-        written: Option<&Written>,
+        written: Option<&ModelSections>,
         by: Box<str>,
     ) -> Result<NewSummary, Rejection> {
         let snapshot = &self.snapshot;
@@ -265,7 +265,7 @@ impl Validator {
         if let Some(written) = written {
             merged = merged.with_written(written, body);
         }
-        let covered = Covered {
+        let covered = CoveredTurns {
             through_seq: input.through_seq,
             turns,
         };
@@ -315,16 +315,21 @@ impl Validator {
     /// Fits the sections into the summary's budget.
     ///
     /// If no turns would be left out without a summary, it must be shorter than its input.
-    fn fit_to_budget(&self, merged: &Merged, covered: Covered, tokens_before: u64) -> Body {
+    fn fit_to_budget(
+        &self,
+        merged: &SummaryCandidates,
+        covered: CoveredTurns,
+        tokens_before: u64,
+    ) -> SummaryBody {
         let budget = self.snapshot.budget;
         let mut tokens_max = budget.total();
         if !self.snapshot.is_needed {
-            let overhead = self.text_tokens(&Body::default().text(covered));
+            let overhead = self.text_tokens(&SummaryBody::default().text(covered));
             let most = (tokens_before / 4 * 3).saturating_sub(overhead);
             tokens_max = tokens_max.min(most.max(tokens_before / 4));
         }
         let mut bytes_per_token = BYTES_PER_TOKEN;
-        let mut body = Body::default();
+        let mut body = SummaryBody::default();
         for _ in 0..FIT_ATTEMPTS_MAX {
             body = merged.fit(room_within(merged, budget, tokens_max, bytes_per_token));
             let text = body.text(covered);

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use memoird_core::compaction::transcript::TranscriptTurn;
-use memoird_core::compaction::{Summary, Written};
+use memoird_core::compaction::{ModelSections, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::nonce::Nonce;
 
@@ -43,7 +43,7 @@ pub struct SummaryRequest {
     /// The previous summary. The reply must include its content.
     pub previous: Option<Arc<Summary>>,
     /// Summaries of chunks, oldest first, if the span was too long for one call.
-    pub chunks: Vec<Written>,
+    pub chunks: Vec<ModelSections>,
     /// Turns, oldest first. Empty if only chunks are to be merged.
     pub turns: Arc<[TranscriptTurn]>,
     /// Maximum tokens of the reply.
@@ -54,7 +54,7 @@ pub struct SummaryRequest {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum SummarizerReply {
-    Written(Written),
+    Written(ModelSections),
     /// Text of a model, to be parsed by `core::compaction::prompt::parse_answer`.
     Text {
         text: String,

@@ -116,7 +116,7 @@ impl Census {
     /// most sessions loses one; in a tie with `tenant`, `tenant` does.
     pub(super) fn reserve(&self, tenant: &Tenant) -> ReserveOutcome {
         let mut counts = self.lock();
-        let own = counts.of(&tenant.id);
+        let own = counts.tenant(&tenant.id);
         let own_max = tenant.policy().max_sessions;
         let max = self.max_sessions();
         if own_max > 0 && own >= own_max {
@@ -134,13 +134,13 @@ impl Census {
     /// Counts a session that is already live, regardless of the caps.
     pub(super) fn count_unconditionally(&self, tenant: &TenantId) {
         let mut counts = self.lock();
-        let count = counts.of(tenant) + 1;
+        let count = counts.tenant(tenant) + 1;
         counts.change(tenant, count);
     }
 
     pub(super) fn release(&self, tenant: &TenantId) {
         let mut counts = self.lock();
-        let count = counts.of(tenant).saturating_sub(1);
+        let count = counts.tenant(tenant).saturating_sub(1);
         counts.change(tenant, count);
         drop(counts);
         self.changed.notify_waiters();
@@ -149,9 +149,9 @@ impl Census {
     /// Atomically uncounts a session of one tenant and counts one of another.
     pub(super) fn transfer(&self, from: &TenantId, to: &TenantId) {
         let mut counts = self.lock();
-        let left = counts.of(from).saturating_sub(1);
+        let left = counts.tenant(from).saturating_sub(1);
         counts.change(from, left);
-        let count = counts.of(to) + 1;
+        let count = counts.tenant(to) + 1;
         counts.change(to, count);
     }
 
@@ -160,7 +160,7 @@ impl Census {
         let counts = self.lock();
         let is_over = |tenant: &&Arc<Tenant>| {
             let own_max = tenant.policy().max_sessions;
-            own_max > 0 && counts.of(&tenant.id) > own_max
+            own_max > 0 && counts.tenant(&tenant.id) > own_max
         };
         if let Some(tenant) = tenants.iter().find(is_over) {
             return Some(tenant.id.clone());
@@ -176,7 +176,7 @@ impl Census {
     }
 
     pub(super) fn count(&self, tenant: &TenantId) -> usize {
-        self.lock().of(tenant)
+        self.lock().tenant(tenant)
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
@@ -185,7 +185,7 @@ impl Census {
 }
 
 impl Counts {
-    fn of(&self, tenant: &TenantId) -> usize {
+    fn tenant(&self, tenant: &TenantId) -> usize {
         self.by_tenant.get(tenant).copied().unwrap_or(0)
     }
 

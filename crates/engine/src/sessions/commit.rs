@@ -64,7 +64,7 @@ struct NewTurns {
 
 impl Tally {
     /// `dropped_turns` is the number of turns that the set removes from the history.
-    pub(super) fn of(set: &ChangeSet, dropped_turns: u64) -> Self {
+    pub(super) fn new(set: &ChangeSet, dropped_turns: u64) -> Self {
         let mut tally = Self::default();
         for change in &set.changes {
             let generation = change.generation;

@@ -256,7 +256,7 @@ impl Sessions {
                     written => return written.map(|()| true),
                 },
                 EndAttempt::NotEnded => {
-                    let seen = ObservedVersion::of(&slot.lock());
+                    let seen = ObservedVersion::new(&slot.lock());
                     let is_so = match seen {
                         // Another daemon may have started the generation in question.
                         Some(seen) => self.is_current(&slot, seen).await?,

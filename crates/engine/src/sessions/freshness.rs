@@ -28,7 +28,7 @@ pub(super) struct ObservedVersion {
 
 impl ObservedVersion {
     /// The version under a held lock. `None` if not even the head is in memory.
-    pub(super) fn of(inner: &SlotInner) -> Option<Self> {
+    pub(super) fn new(inner: &SlotInner) -> Option<Self> {
         Some(Self {
             generation: inner.head()?.generation,
             ticket: inner.ticket,
@@ -101,7 +101,7 @@ impl Sessions {
             return Ok(false);
         }
         let is_there =
-            ObservedVersion::of(&inner).is_some_and(|now| now.generation == observed.generation);
+            ObservedVersion::new(&inner).is_some_and(|now| now.generation == observed.generation);
         if !is_newest && is_there {
             inner.discard(&slot.tenant);
         }
@@ -117,7 +117,7 @@ impl Sessions {
         if self.shared.cluster.is_none() {
             return Ok(true);
         }
-        let observed = ObservedVersion::of(&slot.lock());
+        let observed = ObservedVersion::new(&slot.lock());
         match observed {
             Some(observed) => {
                 self.is_current(slot, ObservedVersion { epoch, ..observed })

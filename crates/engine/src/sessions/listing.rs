@@ -417,7 +417,7 @@ impl Sessions {
                 // The last access of a session with windows is journaled slightly in the future.
                 head.last_access = head.last_access.min(search.now.steady);
                 if search.matches(&key.session, &head) {
-                    let view = SessionView::of(&key, &head, search.tenant, search.now);
+                    let view = SessionView::new(&key, &head, search.tenant, search.now);
                     page.push(view, touched_at);
                 }
             }
@@ -449,7 +449,7 @@ impl Sessions {
             let head = inner
                 .head()
                 .filter(|head| search.matches(&slot.key.session, head));
-            let view = head.map(|head| SessionView::of(&slot.key, head, tenant, search.now));
+            let view = head.map(|head| SessionView::new(&slot.key, head, tenant, search.now));
             if view.is_some() || matches!(inner.state(), SlotState::Stale) {
                 last_ticket = last_ticket.max(inner.ticket);
                 let epoch = inner.epoch;

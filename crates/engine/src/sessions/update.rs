@@ -143,7 +143,7 @@ impl Effect {
 
 impl Update<'_> {
     pub(crate) fn view(&self) -> SessionView {
-        SessionView::of(self.key, self.session.head(), self.tenant, self.now)
+        SessionView::new(self.key, self.session.head(), self.tenant, self.now)
     }
 
     /// Starts a new generation in place of this one. Returns the changes to write.
@@ -276,7 +276,7 @@ impl Sessions {
         if head.is_expired(now.steady, slot.tenant.ttl_ms(head)) {
             return Attempt::IsExpired;
         }
-        let outcome = SessionView::of(&slot.key, head, &slot.tenant, now);
+        let outcome = SessionView::new(&slot.key, head, &slot.tenant, now);
         match self.submit_end(slot, &mut inner, EndRequest::now(reason), permit) {
             Some(ended) => Attempt::Decided(Decided {
                 outcome,
@@ -434,7 +434,7 @@ impl Sessions {
             .effect
             .zip(permit)
             .map(|(effect, permit)| self.apply(slot, &mut inner, effect, permit));
-        let wait = match (submitted, ObservedVersion::of(&inner)) {
+        let wait = match (submitted, ObservedVersion::new(&inner)) {
             (Some(submitted), _) if !options.is_optional => WaitFor::Written(submitted),
             (_, Some(version)) if decision.is_answer => WaitFor::Observed {
                 slot: Arc::clone(slot),

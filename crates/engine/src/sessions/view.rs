@@ -31,7 +31,7 @@ pub struct SessionView {
 }
 
 impl SessionView {
-    pub(super) fn of(key: &SessionKey, head: &Head, tenant: &Tenant, now: Now) -> Self {
+    pub(super) fn new(key: &SessionKey, head: &Head, tenant: &Tenant, now: Now) -> Self {
         let ttl_ms = Some(tenant.ttl_ms(head)).filter(|ttl_ms| *ttl_ms != NEVER_MS);
         let expires_at = ttl_ms.map(|ttl_ms| head.last_access.0.saturating_add(ttl_ms));
         let breaker = head
@@ -60,7 +60,7 @@ impl Sessions {
     pub(crate) async fn head(&self, session: &SessionRef) -> Result<SessionView, EngineError> {
         let view = |inner: &SlotInner, now| {
             let head = inner.head()?;
-            Some(SessionView::of(&session.key, head, &session.tenant, now))
+            Some(SessionView::new(&session.key, head, &session.tenant, now))
         };
         self.read_durable(session, view).await
     }
@@ -73,7 +73,7 @@ impl Sessions {
     ) -> Result<T, EngineError> {
         let view = |inner: &SlotInner, now| {
             let loaded = inner.session()?;
-            let head = SessionView::of(&session.key, loaded.head(), &session.tenant, now);
+            let head = SessionView::new(&session.key, loaded.head(), &session.tenant, now);
             Some(view(loaded, head))
         };
         self.read_durable(session, view).await
@@ -86,7 +86,7 @@ impl Sessions {
         view: impl Fn(&Session, SessionView) -> T,
     ) -> Result<Option<T>, EngineError> {
         let view = |inner: &SlotInner, now| {
-            let head = SessionView::of(&session.key, inner.head()?, &session.tenant, now);
+            let head = SessionView::new(&session.key, inner.head()?, &session.tenant, now);
             Some(inner.session().map(|loaded| view(loaded, head)))
         };
         self.read_durable(session, view).await
@@ -117,7 +117,7 @@ impl Sessions {
             let (seen, version, has_ended) = {
                 let inner = slot.lock();
                 let seen = read(&inner, self.now());
-                (seen, ObservedVersion::of(&inner), inner.has_ended())
+                (seen, ObservedVersion::new(&inner), inner.has_ended())
             };
             match seen.zip(version) {
                 Some((seen, version)) => {

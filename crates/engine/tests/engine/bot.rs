@@ -72,10 +72,10 @@ pub(crate) fn text_of(content: &[u8]) -> String {
 
 impl Bot {
     pub(crate) fn acme(engine: &Engine) -> Self {
-        Self::of(engine, ACME)
+        Self::new(engine, ACME)
     }
 
-    pub(crate) fn of(engine: &Engine, tenant: &str) -> Self {
+    pub(crate) fn new(engine: &Engine, tenant: &str) -> Self {
         let tenant = engine.tenants.get(&tenant_id(tenant)).unwrap();
         Self {
             engine: engine.clone(),

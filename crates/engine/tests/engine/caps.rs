@@ -31,7 +31,7 @@ async fn tenant_cap_evicts_least_recently_used_session_of_that_tenant() {
     let mut config = unswept();
     config.tenants = vec![capped("small", 2), capped("other", 0)];
     let engine = World::new(config).open().await;
-    let (bot, other) = (Bot::of(&engine, "small"), Bot::of(&engine, "other"));
+    let (bot, other) = (Bot::new(&engine, "small"), Bot::new(&engine, "other"));
     other.say("x", "older than all").await.unwrap();
     for id in ["a", "b"] {
         settle().await;
@@ -61,9 +61,9 @@ async fn process_cap_evicts_from_tenant_with_most_sessions() {
         .open()
         .await;
     let (large, small, new) = (
-        Bot::of(&engine, "large"),
-        Bot::of(&engine, "small"),
-        Bot::of(&engine, "new"),
+        Bot::new(&engine, "large"),
+        Bot::new(&engine, "small"),
+        Bot::new(&engine, "new"),
     );
     small.say("s1", "the oldest of all").await.unwrap();
     for id in ["l1", "l2", "l3", "l4"] {
@@ -117,7 +117,7 @@ async fn concurrent_starts_never_exceed_caps() {
     let engine = world.open().await;
     let mut calls = JoinSet::new();
     for call in 0..600 {
-        let bot = Bot::of(&engine, ["a", "b", "b", "c", "d", "d"][call % 6]);
+        let bot = Bot::new(&engine, ["a", "b", "b", "c", "d", "d"][call % 6]);
         calls.spawn(async move {
             // Stagger the calls, so that some arrive while others are committing.
             sleep(Duration::from_millis(call as u64 % 5)).await;
@@ -134,7 +134,7 @@ async fn concurrent_starts_never_exceed_caps() {
     while let Some(done) = calls.join_next().await {
         done.unwrap();
         assert!(live().sum::<u64>() <= 40);
-        assert!(Bot::of(&engine, "d").stats().sessions_live <= 7);
+        assert!(Bot::new(&engine, "d").stats().sessions_live <= 7);
     }
     settle().await;
     assert_eq!(live().sum::<u64>(), 40);
@@ -146,7 +146,7 @@ async fn concurrent_starts_never_exceed_caps() {
             tenant.sessions_live,
             "{tenant:?}"
         );
-        Bot::of(&engine, tenant.id.as_str()).recount().await;
+        Bot::new(&engine, tenant.id.as_str()).recount().await;
     }
 }
 

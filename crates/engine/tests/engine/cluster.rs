@@ -57,7 +57,7 @@ impl Daemons {
             let engine = Engine::open(config, Some(store), machine, world.blocking)
                 .await
                 .unwrap();
-            daemons.bots.push(Bot::of(&engine, ACME));
+            daemons.bots.push(Bot::new(&engine, ACME));
             daemons.engines.push(engine);
             daemons.leads.push(lead);
         }

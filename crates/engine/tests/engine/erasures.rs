@@ -80,7 +80,7 @@ fn names(count: usize) -> impl Iterator<Item = String> {
 async fn many_erasures_of_one_tenant_do_not_delay_others() {
     let world = two_tenants();
     let engine = world.open().await;
-    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    let (acme, other) = (Bot::acme(&engine), Bot::new(&engine, OTHER));
     for session in names(30) {
         acme.say(&session, "hello").await.unwrap();
     }
@@ -103,7 +103,7 @@ async fn many_erasures_of_one_tenant_do_not_delay_others() {
 async fn one_page_cleaning_serves_many_erasures() {
     let world = two_tenants();
     let engine = world.open().await;
-    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    let (acme, other) = (Bot::acme(&engine), Bot::new(&engine, OTHER));
     engine.start_erasing(Vec::new());
     let nothing = ask(&acme, names(64)).join_all().await;
     assert!(nothing.iter().all(|is_done| *is_done), "{nothing:?}");
@@ -144,7 +144,7 @@ async fn waiting_erasure_lets_others_proceed() {
 async fn cleaning_backs_off_while_wal_is_read() {
     let world = two_tenants();
     let engine = world.open().await;
-    let bots = [Bot::acme(&engine), Bot::of(&engine, OTHER)];
+    let bots = [Bot::acme(&engine), Bot::new(&engine, OTHER)];
     engine.start_erasing(Vec::new());
     world.store.read_log(true);
     let mut asked = JoinSet::new();
@@ -228,7 +228,7 @@ async fn erasure_waits_only_for_commits_of_its_target() {
     let world = World::with_pool(config);
     world.store.write_ahead(true);
     let engine = world.open().await;
-    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    let (acme, other) = (Bot::acme(&engine), Bot::new(&engine, OTHER));
     for bot in [&acme, &other] {
         bot.say("chat-0", "hello").await.unwrap();
         bot.end("chat-0").await.unwrap();
@@ -259,7 +259,7 @@ async fn slow_write_to_erased_session_does_not_delay_other_erasures() {
     let World { config, .. } = two_tenants();
     let world = World::with_threads(config);
     let engine = world.open().await;
-    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    let (acme, other) = (Bot::acme(&engine), Bot::new(&engine, OTHER));
     for (bot, session) in [(&acme, "chat-1"), (&other, "chat-0")] {
         bot.say(session, "hello").await.unwrap();
         bot.end(session).await.unwrap();

@@ -157,7 +157,7 @@ async fn evicted_event_precedes_created_event() {
     };
     config.sessions.max_sessions = 2;
     let engine = World::new(config).open().await;
-    let (large, small) = (Bot::of(&engine, "a"), Bot::of(&engine, "b"));
+    let (large, small) = (Bot::new(&engine, "a"), Bot::new(&engine, "b"));
     for id in ["one", "two"] {
         large.say(id, "hello").await.unwrap();
     }
@@ -220,7 +220,7 @@ async fn watch_of_tenant_excludes_events_of_others() {
     })
     .open()
     .await;
-    let bots = ["a", "b", "quiet"].map(|id| Bot::of(&engine, id));
+    let bots = ["a", "b", "quiet"].map(|id| Bot::new(&engine, id));
     let mut watchers = bots.each_ref().map(|bot| mine(&engine, bot, Some(0)));
     let mut all = engine.events.watch(WatchScope::All, &WatchFrom::Now);
     for text in ["one", "two", "three"] {
@@ -270,7 +270,7 @@ async fn events_of_another_tenant_do_not_wake_watcher() {
         ..unswept()
     };
     let engine = World::new(config).open().await;
-    let [busy, quiet] = ["busy", "quiet"].map(|id| Bot::of(&engine, id));
+    let [busy, quiet] = ["busy", "quiet"].map(|id| Bot::new(&engine, id));
     let mut watcher = mine(&engine, &quiet, None);
     let wakes = Arc::<Wakes>::default();
     let waker = Waker::from(Arc::clone(&wakes));
@@ -293,7 +293,7 @@ async fn watch_all_includes_tenants_added_later() {
     let mut config = unswept();
     config.tenants.push(capped("new", 0));
     engine.reconfigure(config).await;
-    Bot::of(&engine, "new").say("s", "hello").await.unwrap();
+    Bot::new(&engine, "new").say("s", "hello").await.unwrap();
     assert_eq!(words(&events(&mut all).await), ["s created", "s 1-1-0"]);
 }
 

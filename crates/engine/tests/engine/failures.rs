@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memoird_core::change::{Change, ChangeKind, ChangeSet, Patched};
+use memoird_core::change::{Change, ChangeKind, ChangeSet, PatchedState};
 use memoird_core::ids::SessionKey;
 use memoird_core::time::Steady;
 use memoird_engine::{EngineError, SessionQuery};
@@ -59,7 +59,7 @@ async fn change_built_on_failed_commit_is_rebased_on_other_process() {
     world.store.let_one_commit_go();
     assert!(matches!(failed.await, Err(EngineError::JournalFull)));
     world.store.commit_begun(3).await;
-    let theirs = Patched {
+    let theirs = PatchedState {
         key: SessionKey {
             tenant: bot.tenant.id.clone(),
             session: session_id("a"),

@@ -135,7 +135,7 @@ async fn idempotency_key_is_scoped_to_session_and_tenant() {
     let mut config = unswept();
     config.tenants.push(crate::kit::capped("other", 0));
     let engine = World::new(config).open().await;
-    let (bot, other) = (Bot::acme(&engine), Bot::of(&engine, "other"));
+    let (bot, other) = (Bot::acme(&engine), Bot::new(&engine, "other"));
     for (bot, id) in [(&bot, "a"), (&bot, "b"), (&other, "a")] {
         assert!(
             !bot.append(id, named("key", &["x"]))

@@ -111,7 +111,7 @@ async fn lists_and_searches_of_other_tenants_do_not_wait_for_large_append() {
     config.tenants = vec![capped(ACME, 1_000), capped(OTHER, 1_000)];
     let world = world(config);
     let engine = world.open().await;
-    let (bot, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    let (bot, other) = (Bot::acme(&engine), Bot::new(&engine, OTHER));
     bot.say("large", "first").await.unwrap();
     other.say("chat", "first").await.unwrap();
     let transcripts = &bot.engine.transcripts;

@@ -339,7 +339,7 @@ async fn tenants_share_session_id_and_nothing_else() {
         .tenants
         .push(tenant("other", memoird_engine::TenantLimits::default()));
     let engine = World::new(config).open().await;
-    let (mine, theirs) = (Bot::acme(&engine), Bot::of(&engine, "other"));
+    let (mine, theirs) = (Bot::acme(&engine), Bot::new(&engine, "other"));
     let said = mine.say("a", "mine").await.unwrap();
     assert!(is_not_found(&theirs.view("a").await));
     assert!(is_not_found(&theirs.end("a").await));

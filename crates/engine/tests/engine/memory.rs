@@ -76,7 +76,7 @@ fn limited_acme(memory_bytes: usize) -> EngineConfig {
 async fn tenant_over_its_memory_limit_unloads_only_its_sessions() {
     let world = World::new(limited_acme(100_000));
     let engine = world.open().await;
-    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    let (acme, other) = (Bot::acme(&engine), Bot::new(&engine, OTHER));
     for number in 0..40 {
         other
             .say(&number.to_string(), &long("first"))
@@ -108,7 +108,7 @@ async fn durability_off_tenant_over_memory_limit_is_refused_alone() {
     let mut config = limited_acme(50_000);
     config.journal.durability = Durability::Off;
     let engine = World::new(config).open().await;
-    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    let (acme, other) = (Bot::acme(&engine), Bot::new(&engine, OTHER));
     for number in 0..4 {
         acme.say(&number.to_string(), &long("hello")).await.unwrap();
     }
@@ -201,7 +201,7 @@ async fn tenant_with_most_memory_is_unloaded_first() {
     config.tenants = vec![capped("quiet", 0), capped("loud", 0)];
     let world = World::new(config);
     let engine = world.open().await;
-    let (quiet, loud) = (Bot::of(&engine, "quiet"), Bot::of(&engine, "loud"));
+    let (quiet, loud) = (Bot::new(&engine, "quiet"), Bot::new(&engine, "loud"));
     quiet.say("q", &long("hello")).await.unwrap();
     for number in 0..30 {
         settle().await;
@@ -273,7 +273,7 @@ async fn journal_quota_refuses_appends_until_retention_frees_space() {
     config.tenants = vec![tenant("small", own), capped("large", 0)];
     let world = World::new(config);
     let engine = world.open().await;
-    let (small, large) = (Bot::of(&engine, "small"), Bot::of(&engine, "large"));
+    let (small, large) = (Bot::new(&engine, "small"), Bot::new(&engine, "large"));
     let fill = async |bot: &Bot| {
         for number in 0.. {
             if let Err(refusal) = bot.say(&number.to_string(), &long("hello")).await {
@@ -306,7 +306,7 @@ async fn journal_quota_refuses_appends_until_retention_frees_space() {
 
     // On start, the journal bytes are counted from the store.
     let engine = world.open().await;
-    let large = Bot::of(&engine, "large");
+    let large = Bot::new(&engine, "large");
     settle().await;
     large.say("more", &long("hello")).await.unwrap_err();
     for number in 0..10 {

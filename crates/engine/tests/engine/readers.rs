@@ -15,7 +15,7 @@ async fn many_reads_of_one_tenant_do_not_delay_others() {
     config.tenants = vec![capped("flood", 0), capped("other", 0)];
     let world = World::with_threads(config);
     let engine = world.open().await;
-    let (flood, other) = (Bot::of(&engine, "flood"), Bot::of(&engine, "other"));
+    let (flood, other) = (Bot::new(&engine, "flood"), Bot::new(&engine, "other"));
     for bot in [&flood, &other] {
         bot.say("a", "hello").await.unwrap();
     }

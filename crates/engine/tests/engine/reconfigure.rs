@@ -73,7 +73,7 @@ async fn lowered_process_cap_evicts_from_tenant_with_most_sessions() {
         config
     };
     let engine = World::new(shared(0)).open().await;
-    let (large, small) = (Bot::of(&engine, "large"), Bot::of(&engine, "small"));
+    let (large, small) = (Bot::new(&engine, "large"), Bot::new(&engine, "small"));
     say_all(&small, &["x", "y"]).await;
     say_all(&large, &["a", "b", "c", "d", "e"]).await;
     engine.reconfigure(shared(4)).await;
@@ -197,7 +197,7 @@ async fn new_tenant_gets_its_limits_and_removed_tenant_the_defaults() {
             ..common.clone()
         })
         .await;
-    let new = Bot::of(&engine, "new");
+    let new = Bot::new(&engine, "new");
     for bot in [&new, &acme] {
         for text in ["0", "1", "2", "3"] {
             bot.say("t", text).await.unwrap();

@@ -197,7 +197,7 @@ async fn lowered_caps_evict_longest_idle_after_start() {
     for (tenant, count) in [("small", 3), ("large", 6)] {
         for id in 0..count {
             settle().await;
-            Bot::of(&engine, tenant)
+            Bot::new(&engine, tenant)
                 .say(&id.to_string(), "hello")
                 .await
                 .unwrap();
@@ -208,7 +208,7 @@ async fn lowered_caps_evict_longest_idle_after_start() {
     world.config.sessions.max_sessions = 5;
     world.config.tenants = vec![capped("small", 2), capped("large", 0)];
     let engine = world.open().await;
-    let (small, large) = (Bot::of(&engine, "small"), Bot::of(&engine, "large"));
+    let (small, large) = (Bot::new(&engine, "small"), Bot::new(&engine, "large"));
     settle().await;
     assert_eq!(small.list().await, ["2", "1"]);
     assert_eq!(large.list().await, ["5", "4", "3"]);

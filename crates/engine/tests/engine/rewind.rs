@@ -174,8 +174,8 @@ async fn rewind_of_missing_session_or_with_stale_seq_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn rewind_undoes_summaries_of_rewound_turns() {
-    let (_world, bot) = crate::compaction::opened(&Script::of([])).await;
-    let mut talk = Talk::of(&bot, "a");
+    let (_world, bot) = crate::compaction::opened(&Script::new([])).await;
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(8).await;
     for (keep, number) in [(6, 1), (4, 2), (2, 3)] {
         let made = talk.compact(Some(keep)).await.unwrap().summary.unwrap();

@@ -216,8 +216,8 @@ async fn updates_count_against_journal_quota() {
 
 #[tokio::test(start_paused = true)]
 async fn update_undoes_summaries_of_the_turn() {
-    let (_world, bot) = crate::compaction::opened(&Script::of([])).await;
-    let mut talk = Talk::of(&bot, "a");
+    let (_world, bot) = crate::compaction::opened(&Script::new([])).await;
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(8).await;
     for keep in [6, 4, 2] {
         talk.compact(Some(keep)).await.unwrap();
@@ -276,7 +276,7 @@ async fn concurrent_copies_are_limited_per_tenant_and_in_total() {
     let mut config = unswept();
     config.tenants = names.map(|name| capped(name, 10)).into();
     let engine = World::new(config).open().await;
-    let bots = names.map(|name| Bot::of(&engine, name));
+    let bots = names.map(|name| Bot::new(&engine, name));
     for bot in &bots {
         bot.append("a", saying(&["1", "2"])).await.unwrap();
     }
@@ -328,7 +328,7 @@ async fn memory_of_concurrent_copies_is_bounded() {
         ..unswept()
     };
     let engine = World::new(config).open().await;
-    let bots = names.map(|name| Bot::of(&engine, name));
+    let bots = names.map(|name| Bot::new(&engine, name));
     let long = "x".repeat(10_000);
     for bot in &bots {
         bot.append("a", saying(&[&*long; 60])).await.unwrap();

@@ -79,14 +79,14 @@ impl JsonPath<'_> {
 impl<'a> Fields<'a> {
     /// Wraps a message or a part, which has an extra of its own.
     pub(super) fn of_item(path: JsonPath<'a>, item: &'a mut Value) -> Result<Self, CoreError> {
-        let fields = Self::of(path, item)?;
+        let fields = Self::new(path, item)?;
         if let Some(theirs) = fields.object.get_mut(OURS) {
             *theirs = json!({ OURS: theirs.take() });
         }
         Ok(fields)
     }
 
-    fn of(path: JsonPath<'a>, value: &'a mut Value) -> Result<Self, CoreError> {
+    fn new(path: JsonPath<'a>, value: &'a mut Value) -> Result<Self, CoreError> {
         let Value::Object(object) = value else {
             return Err(path.expected("an object", Some(value)));
         };
@@ -100,7 +100,7 @@ impl<'a> Fields<'a> {
     pub(super) fn inside(&mut self, name: &'static str) -> Result<Fields<'_>, CoreError> {
         let path = JsonPath::Field(&self.path, name);
         match self.object.get_mut(name) {
-            Some(value) => Fields::of(path, value),
+            Some(value) => Fields::new(path, value),
             None => Err(path.expected("an object", None)),
         }
     }

@@ -131,7 +131,7 @@ const CLAUDE_REASONS: (u32, u32) = (3, 7);
 const CLAUDE_TAKES_SYSTEM: (u32, u32) = (4, 8);
 
 impl MessageRules {
-    pub fn of(provider: Provider, model: &str) -> Self {
+    pub fn for_model(provider: Provider, model: &str) -> Self {
         let name = base_name(model).to_ascii_lowercase().replace('.', "-");
         let mut rules = Self::default();
         match provider {
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn rules_follow_from_the_provider_and_the_family() {
         let takes = |provider, model| {
-            let rules = MessageRules::of(provider, model);
+            let rules = MessageRules::for_model(provider, model);
             let all = [
                 ("in a row", rules.users_in_a_row),
                 ("any order", rules.any_order),
@@ -232,7 +232,9 @@ mod tests {
             assert_eq!(takes(provider, model), lacks, "{model}");
         }
         assert_eq!(
-            MessageRules::of(Anthropic, "claude-opus-5").images.count,
+            MessageRules::for_model(Anthropic, "claude-opus-5")
+                .images
+                .count,
             100
         );
     }

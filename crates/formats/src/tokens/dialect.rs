@@ -79,7 +79,7 @@ const CHAT_TEMPLATES: [(&str, ChatTemplate); 14] = [
 ];
 
 impl Dialect {
-    pub fn of(provider: Provider, model: &str) -> Self {
+    pub fn for_model(provider: Provider, model: &str) -> Self {
         let name = base_name(model).to_ascii_lowercase();
         match provider {
             Provider::OpenAi => {
@@ -162,7 +162,7 @@ impl Overheads {
     /// They are fitted to what providers charged for half of the recorded requests that
     /// `tests/eval/counting.py` reads. For texts, OpenAI's match exactly. Its cookbook, "How to count
     /// tokens with tiktoken", has the same numbers for messages.
-    pub(super) fn of(dialect: Dialect) -> Self {
+    pub(super) fn for_dialect(dialect: Dialect) -> Self {
         // In the order of the fields.
         let [request, message, part, call, result, tools] = match dialect {
             Dialect::OpenAiChat => [3, 4, 0, 5, 4, 0],
@@ -212,7 +212,11 @@ mod tests {
         ];
         for (model, tool_prompt) in cases {
             let expected = Dialect::Anthropic { tool_prompt };
-            assert_eq!(Dialect::of(Provider::Anthropic, model), expected, "{model}");
+            assert_eq!(
+                Dialect::for_model(Provider::Anthropic, model),
+                expected,
+                "{model}"
+            );
         }
     }
 
@@ -233,7 +237,11 @@ mod tests {
         ];
         for (model, template) in cases {
             let expected = Dialect::Open(template);
-            assert_eq!(Dialect::of(Provider::Open, model), expected, "{model}");
+            assert_eq!(
+                Dialect::for_model(Provider::Open, model),
+                expected,
+                "{model}"
+            );
         }
     }
 
@@ -245,7 +253,11 @@ mod tests {
             ("openai.gpt-5.5", Dialect::OpenAiReasoning),
             ("o3-mini", Dialect::OpenAiReasoning),
         ] {
-            assert_eq!(Dialect::of(Provider::OpenAi, model), expected, "{model}");
+            assert_eq!(
+                Dialect::for_model(Provider::OpenAi, model),
+                expected,
+                "{model}"
+            );
         }
     }
 }

@@ -83,14 +83,14 @@ struct Weights {
 }
 
 /// Percentage of the weights fitted to `o200k_base`.
-const LEAN: Lean = Lean {
+const LEAN: ScriptCosts = ScriptCosts {
     words: 110,
     digits: 150,
     marks: 110,
     scripts: 130,
 };
 
-struct Lean {
+struct ScriptCosts {
     words: u32,
     digits: u32,
     marks: u32,
@@ -138,7 +138,7 @@ impl Default for Estimate {
 }
 
 impl Estimate {
-    fn leaning(lean: &Lean) -> Self {
+    fn leaning(lean: &ScriptCosts) -> Self {
         let weights = WEIGHTS.leaning(lean);
         let mut steps = Box::new([0; STATES * CLASSES_ROW]);
         for state in 0..STATES {
@@ -177,7 +177,7 @@ impl fmt::Debug for Estimate {
 }
 
 impl Weights {
-    fn leaning(&self, lean: &Lean) -> Self {
+    fn leaning(&self, lean: &ScriptCosts) -> Self {
         let words = |weight: u32| weight * lean.words / 100;
         let digits = |weight: u32| weight * lean.digits / 100;
         let marks = |weight: u32| weight * lean.marks / 100;
@@ -281,7 +281,7 @@ mod tests {
     const CHINESE: &str = "今天下午我们在图书馆见面，然后一起去看新开的展览。";
 
     fn plain() -> Estimate {
-        let lean = Lean {
+        let lean = ScriptCosts {
             words: 100,
             digits: 100,
             marks: 100,

@@ -68,7 +68,7 @@ const VIDEO_TOKENS_PER_SECOND: u64 = 300;
 
 /// Longer side of an image in pixels. `None` if its content is elsewhere or unreadable.
 pub(crate) fn image_side_px(source: &MediaSource) -> Option<u64> {
-    let head = Content::of(source).head(HEAD_BYTES_MAX)?;
+    let head = Content::new(source).head(HEAD_BYTES_MAX)?;
     let size = image::size(&head)?;
     Some(size.width.max(size.height))
 }
@@ -83,7 +83,7 @@ impl Media<'_> {
             Kind::Image => {
                 let head = content.head(HEAD_BYTES_MAX);
                 let size = head.and_then(|head| image::size(&head));
-                image::tokens(provider, size, image::Detail::of(&object))
+                image::tokens(provider, size, image::Detail::read(&object))
             }
             Kind::Pdf => {
                 let pages = content.whole().map(|pdf| document::pages(&pdf));

@@ -14,13 +14,16 @@ const PROVIDERS: [Provider; 4] = [
 ];
 
 fn scale(provider: Provider) -> Scale {
-    Scale::new(Arc::new(O200k), super::super::Dialect::of(provider, ""))
+    Scale::new(
+        Arc::new(O200k),
+        super::super::Dialect::for_model(provider, ""),
+    )
 }
 
 fn weigh(provider: Provider, media_type: &str, source: &MediaSource, extra_json: &str) -> u64 {
     Media {
         media_type,
-        content: Content::of(source),
+        content: Content::new(source),
         extra_json,
     }
     .tokens(&scale(provider))

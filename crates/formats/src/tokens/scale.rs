@@ -60,7 +60,7 @@ impl Scale {
         Self {
             tokenizer,
             dialect,
-            overheads: Overheads::of(dialect),
+            overheads: Overheads::for_dialect(dialect),
         }
     }
 
@@ -201,7 +201,7 @@ impl Scale {
             } => {
                 let media = media::Media {
                     media_type,
-                    content: media::Content::of(source),
+                    content: media::Content::new(source),
                     extra_json: &part.extra_json,
                 };
                 media.tokens(self).saturating_add(self.text(name))

@@ -3,7 +3,7 @@
 use memoird_core::turn::{MediaSource, Role};
 
 use super::super::OpenAiTokenizer::O200k;
-use super::super::{ChatTemplate, LeaningTokenizer};
+use super::super::{ChatTemplate, CorrectedTokenizer};
 use super::*;
 
 const ANTHROPIC: Dialect = Dialect::Anthropic { tool_prompt: 496 };
@@ -121,7 +121,7 @@ fn everything_sent_back_is_counted() {
 
 #[test]
 fn claude_tool_counts_one_and_a_half_times_its_schema() {
-    let tokenizer = Arc::new(LeaningTokenizer::new(Provider::Anthropic));
+    let tokenizer = Arc::new(CorrectedTokenizer::new(Provider::Anthropic));
     let scale = Scale::new(tokenizer, ANTHROPIC);
     let nothing = r#"[{"name":"get_file","description":"","input_schema":
         {"additionalProperties":false,"properties":{},"type":"object"}}]"#;
@@ -334,7 +334,7 @@ fn media_in_results_counts() {
 #[test]
 fn cloned_scale_counts_the_same() {
     let scale = Scale::new(
-        Arc::new(LeaningTokenizer::new(Provider::Google)),
+        Arc::new(CorrectedTokenizer::new(Provider::Google)),
         Dialect::Google,
     );
     let hello = turn(PartKind::Text("hello there".into()));

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use memoird_core::change::EndReason;
-use memoird_core::compaction::{Body, Summary};
+use memoird_core::compaction::{Summary, SummaryBody};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::state::State;
 use memoird_core::turn::{MediaSource, PartKind, Role, Turn};
@@ -261,9 +261,9 @@ async fn summary_is_first_in_both_files() {
         turns: 3,
         made_at: at(NOON),
         by: "openai/a*b".into(),
-        body: Body {
+        body: SummaryBody {
             open_questions: vec!["Bonn or Cologne?".to_owned()],
-            ..Body::default()
+            ..SummaryBody::default()
         },
         text: "[memoird: a summary]\n\n## Open questions\nBonn or Cologne?\r\u{1b}[31m\n---\n"
             .into(),

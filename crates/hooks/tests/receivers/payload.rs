@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use memoird_core::change::EndReason;
-use memoird_core::compaction::{Body, Done, Standing, Summary, UserTurn};
+use memoird_core::compaction::{
+    CompletedCall, StandingInstruction, Summary, SummaryBody, UserTurn,
+};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
 use memoird_engine::HookCall;
@@ -68,8 +70,8 @@ fn payload_contains_whole_summary() {
         turns: 12,
         made_at: Timestamp::new(1_700_000_050, 0).expect("a moment"),
         by: "openai/gpt".into(),
-        body: Body {
-            standing: vec![Standing {
+        body: SummaryBody {
+            standing: vec![StandingInstruction {
                 seq: 2,
                 said_at: 1_700_000_000,
                 text: "\"a\"\n".into(),
@@ -82,7 +84,7 @@ fn payload_contains_whole_summary() {
                 text: "b".into(),
                 opens: true,
             }],
-            done: vec![Done {
+            done: vec![CompletedCall {
                 seq: 10,
                 text: "c".into(),
             }],

@@ -85,7 +85,7 @@ pub(crate) fn block(
 }
 
 fn entry(memory: &Memory, now: Timestamp) -> String {
-    let (label, date) = (label(memory), Date::of(memory.observed_at));
+    let (label, date) = (label(memory), Date::from_timestamp(memory.observed_at));
     let days = day_number(now) - day_number(memory.observed_at);
     let content = within(&memory.content, GUARDED);
     format!("- [{label}; {date}, {}] {content}\n", age(days))

@@ -336,7 +336,7 @@ impl ConsolidationPlan {
     /// The report does not depend on whether the plan is carried out.
     pub fn report(&self, now: Timestamp, settings: &ConsolidationSettings) -> Value {
         json!({
-            "date": Date::of(now).to_string(),
+            "date": Date::from_timestamp(now).to_string(),
             "considered": self.considered,
             "promoted": self.promote.len(),
             "demoted": self.demote.len(),

@@ -77,7 +77,7 @@ impl ContentWords {
     /// They are known for English only. In other languages the question words, which are on no list,
     /// would count as content.
     pub(crate) fn of(text: &str, query: &Query) -> Option<Self> {
-        let is_english = Languages::of(text) == Languages::default()
+        let is_english = Languages::detect(text) == Languages::default()
             && tokens(text).any(|token| token.word.is_ascii() && is_stop_word(&token.folded()));
         let is_content = |word: &str| {
             // A single letter is mostly a part of a contraction.

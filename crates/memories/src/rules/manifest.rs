@@ -102,7 +102,7 @@ fn line(memory: &Memory) -> String {
     }
     line.push_str(&format!(
         "{}; id {}",
-        Date::of(memory.observed_at),
+        Date::from_timestamp(memory.observed_at),
         memory.id
     ));
     line

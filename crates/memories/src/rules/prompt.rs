@@ -93,7 +93,9 @@ mod tests {
     use memoird_core::time::Timestamp;
 
     fn said(seq: u64, role: Role, text: &str) -> TranscriptTurn {
-        let on = Some(Date::of(Timestamp::new(1_795_255_323, 0).unwrap()));
+        let on = Some(Date::from_timestamp(
+            Timestamp::new(1_795_255_323, 0).unwrap(),
+        ));
         TranscriptTurn {
             seq,
             on,
@@ -103,7 +105,7 @@ mod tests {
     }
 
     fn asked(who: &str, manifest: &str, turns: &[TranscriptTurn], recalled: &[&str]) -> String {
-        let today = Date::of(Timestamp::new(1_795_341_723, 0).unwrap());
+        let today = Date::from_timestamp(Timestamp::new(1_795_341_723, 0).unwrap());
         let subject = Subject::parse(who).unwrap();
         let recalled: Vec<String> = recalled.iter().map(|&text| text.to_owned()).collect();
         prompt(&ExtractionPrompt {

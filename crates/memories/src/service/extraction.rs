@@ -269,7 +269,7 @@ impl Memories {
                 text.truncate(text.floor_char_boundary(bytes_max));
                 TranscriptTurn {
                     seq: *seq,
-                    on: turn.timestamp.map(Date::of),
+                    on: turn.timestamp.map(Date::from_timestamp),
                     role: turn.role,
                     text,
                 }
@@ -277,7 +277,7 @@ impl Memories {
             .collect();
         let sessions = &self.shared.engine.sessions;
         let request = ExtractionPrompt {
-            today: Date::of(now),
+            today: Date::from_timestamp(now),
             subject: &unread.subject,
             manifest: &manifest.text,
             turns: &said,

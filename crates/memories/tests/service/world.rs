@@ -157,7 +157,7 @@ impl Deref for Bot {
 
 impl Bot {
     pub(crate) fn of(house: &House, tenant: &str) -> Self {
-        let client = crate::bot::Bot::of(&house.engine, tenant);
+        let client = crate::bot::Bot::new(&house.engine, tenant);
         Self {
             tenant: Arc::clone(&client.tenant),
             memories: house.memories.clone(),

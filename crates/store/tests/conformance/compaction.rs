@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeKind, SummaryChange};
-use memoird_core::compaction::{Body, CompactionStatus, Done, Standing, Summary, UserTurn};
+use memoird_core::compaction::{
+    CompactionStatus, CompletedCall, StandingInstruction, Summary, SummaryBody, UserTurn,
+};
 use memoird_core::ids::Generation;
 use memoird_core::time::{Steady, Timestamp};
 use memoird_store::{EndedRecord, PruneBefore, Store};
@@ -53,10 +55,10 @@ pub(crate) fn summary_of(number: u32) -> Summary {
         turns: seq - 1,
         made_at: wall(u64::from(number)),
         by: format!("extractive {number}").into(),
-        body: Body {
+        body: SummaryBody {
             open_questions: lines("asked"),
             recent: format!("user: up to {seq}\n"),
-            ..Body::default()
+            ..SummaryBody::default()
         },
         text: format!("what was said up to {seq}").into(),
     }
@@ -85,16 +87,16 @@ pub(crate) fn whole_summary() -> Summary {
         turns: u64::MAX - 1,
         made_at: Timestamp::new(Timestamp::SECONDS_MAX, 999_999_999).unwrap(),
         by: "openai/gpt \u{1f600}".into(),
-        body: Body {
+        body: SummaryBody {
             standing: vec![
-                Standing {
+                StandingInstruction {
                     seq: u64::MAX,
                     said_at: i64::MIN,
                     text: "a ü\0\n".into(),
                     score: f32::MIN,
                     count: u32::MAX,
                 },
-                Standing {
+                StandingInstruction {
                     seq: 0,
                     said_at: i64::MAX,
                     text: String::new(),
@@ -116,7 +118,7 @@ pub(crate) fn whole_summary() -> Summary {
                     opens: false,
                 },
             ],
-            done: vec![Done {
+            done: vec![CompletedCall {
                 seq: u64::MAX - 3,
                 text: "pay(c) → ok".into(),
             }],

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeKind};
 use memoird_core::time::Steady;
-use memoird_core::window::{Cut, CutKey, Found, How, Policy, Reduced, SavedCut, Shown};
+use memoird_core::window::{
+    CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut, Shortening, ShownTurn,
+};
 use memoird_store::{PruneBefore, Store};
 
 use crate::chat::{Chat, begun};
@@ -51,8 +53,8 @@ pub(crate) fn cuts_of(number: u64) -> Vec<SavedCut> {
         .collect()
 }
 
-fn shown(text: &str) -> Option<Shown> {
-    Some(Shown {
+fn shown(text: &str) -> Option<ShownTurn> {
+    Some(ShownTurn {
         content: text.as_bytes().into(),
         tokens: 9,
     })
@@ -60,29 +62,29 @@ fn shown(text: &str) -> Option<Shown> {
 
 /// Every field with a distinct value, including the ends of its range.
 fn every_field() -> Vec<SavedCut> {
-    let trimmed = |bytes| How::Trimmed { bytes };
+    let trimmed = |bytes| Shortening::Trimmed { bytes };
     let results = vec![
         (
             0,
-            How::Superseded {
+            Shortening::Superseded {
                 by: "call ü\0".into(),
             },
         ),
         (1, trimmed(0)),
         (127, trimmed(u32::MAX)),
-        (usize::MAX, How::Superseded { by: "".into() }),
+        (usize::MAX, Shortening::Superseded { by: "".into() }),
     ];
     let reduced = [
         (
             2,
-            Reduced {
+            ReducedTurn {
                 results,
                 shown: shown("a"),
             },
         ),
         (
             u64::MAX,
-            Reduced {
+            ReducedTurn {
                 results: vec![(3, trimmed(1))],
                 shown: None,
             },
@@ -97,7 +99,7 @@ fn every_field() -> Vec<SavedCut> {
         made_at: 8,
         summary: 9,
         through_seq: u64::MAX,
-        found: Found::default(),
+        found: CachedPlan::default(),
     };
     let policies = [
         Policy::SlidingWindow { turns: 1 },

@@ -1,9 +1,9 @@
-//! A model's reply: one JSON object with the fields of [`Written`].
+//! A model's reply: one JSON object with the fields of [`ModelSections`].
 
 use serde_json::{Map, Value, json};
 
 use crate::compaction::check::{Rejection, is_refusal};
-use crate::compaction::merge::Written;
+use crate::compaction::merge::ModelSections;
 
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 const TEXT_BYTES_MAX: usize = 256 * 1024;
@@ -21,7 +21,7 @@ const ENTRIES_MAX: usize = 2_048;
 /// - [`Rejection::CutOff`] for truncated JSON
 /// - [`Rejection::FieldMissing`] for an object without any field of a summary
 /// - [`Rejection::NotTheStructure`] for everything else, including more than 1 MiB or 2,048 entries
-pub fn parse_answer(answer: &str) -> Result<Written, Rejection> {
+pub fn parse_answer(answer: &str) -> Result<ModelSections, Rejection> {
     let answer = answer.trim();
     if answer.is_empty() {
         return Err(Rejection::Empty);
@@ -54,7 +54,7 @@ pub fn parse_answer(answer: &str) -> Result<Written, Rejection> {
     written(&fields)
 }
 
-pub fn as_json(written: &Written) -> Value {
+pub fn as_json(written: &ModelSections) -> Value {
     json!({
         "standing_instructions": written.standing,
         "withdrawn": written.withdrawn,
@@ -63,14 +63,14 @@ pub fn as_json(written: &Written) -> Value {
     })
 }
 
-fn written(fields: &Map<String, Value>) -> Result<Written, Rejection> {
-    let written = Written {
+fn written(fields: &Map<String, Value>) -> Result<ModelSections, Rejection> {
+    let written = ModelSections {
         standing: list(fields, "standing_instructions")?,
         withdrawn: list(fields, "withdrawn")?,
         open_questions: list(fields, "open_questions")?,
         details: text(fields, "details")?,
     };
-    if written != Written::default() {
+    if written != ModelSections::default() {
         return Ok(written);
     }
     // Providers reply with such an object if the model failed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::turn::Role;
 
 use super::*;
-use crate::compaction::Body;
+use crate::compaction::SummaryBody;
 use crate::compaction::check::Rejection;
 use crate::compaction::transcript::Call;
 use crate::time::Timestamp;
@@ -22,7 +22,7 @@ fn summary(text: &str) -> Summary {
         turns: 4,
         made_at: Timestamp::new(1_795_341_723, 0).unwrap(),
         by: "test".into(),
-        body: Body::default(),
+        body: SummaryBody::default(),
         text: Arc::from(text),
     }
 }
@@ -30,9 +30,9 @@ fn summary(text: &str) -> Summary {
 #[test]
 fn a_prompt_holds_all_that_a_model_needs() {
     let previous = summary("They want HAT170.");
-    let pieces = [Written {
+    let pieces = [ModelSections {
         details: "It rained.".into(),
-        ..Written::default()
+        ..ModelSections::default()
     }];
     let mut asked = said(5, Role::User, "And\nwhen?");
     asked.said_at = Timestamp::new(1_795_341_723, 0);
@@ -73,9 +73,9 @@ fn nothing_that_is_told_breaks_out_of_its_place() {
     );
     let evil = evil.as_str();
     let previous = summary(evil);
-    let pieces = [Written {
+    let pieces = [ModelSections {
         details: evil.into(),
-        ..Written::default()
+        ..ModelSections::default()
     }];
     let call = said(1, Role::Assistant, "").with_call(Call {
         name: "send".into(),
@@ -119,7 +119,7 @@ const WHOLE: &str = r#"{"standing_instructions": [" No calls before 9. ", ""], "
 
 #[test]
 fn an_answer_is_read_bare_fenced_or_with_prose_around_it() {
-    let expected = Written {
+    let expected = ModelSections {
         standing: vec!["No calls before 9.".into()],
         withdrawn: Vec::new(),
         open_questions: vec!["user: which seat?".into()],

@@ -71,11 +71,11 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 struct Session {
     chat: Chat,
     saved: Vec<SavedCut>,
-    sent: BTreeMap<(u32, Policy), Sent>,
+    sent: BTreeMap<(u32, Policy), SentWindow>,
     current: Option<Turn>,
 }
 
-struct Sent {
+struct SentWindow {
     seen: Seen,
     /// False after a restart, which loses what was sent.
     is_remembered: bool,
@@ -154,7 +154,7 @@ impl Session {
         if terms.keep {
             self.sent.insert(
                 key,
-                Sent {
+                SentWindow {
                     seen,
                     is_remembered: true,
                 },
@@ -220,7 +220,7 @@ fn check_json(seen: &Seen) -> Result<(), TestCaseError> {
 }
 
 /// Invariant 4, for the windows themselves and for the report.
-fn check_prefix(before: &Sent, seen: &Seen) -> Result<(), TestCaseError> {
+fn check_prefix(before: &SentWindow, seen: &Seen) -> Result<(), TestCaseError> {
     let (old, new) = (&before.seen.turns, &seen.turns);
     let same = new
         .iter()

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
-use memoird_core::compaction::Written;
+use memoird_core::compaction::ModelSections;
 use memoird_core::turn::Role;
 use memoird_engine::{EngineError, FaultKind, ModelFault};
 
@@ -44,7 +44,7 @@ pub(super) fn bad() -> Vec<(ModelStep, &'static str)> {
             "refusal",
         ),
         (ModelStep::CutOff, "cut_off"),
-        (ModelStep::Answers(Written::default()), "empty"),
+        (ModelStep::Answers(ModelSections::default()), "empty"),
         (ModelStep::Panics, "panicked"),
     ]
 }
@@ -52,7 +52,7 @@ pub(super) fn bad() -> Vec<(ModelStep, &'static str)> {
 /// A conversation with tool calls whose window has not been cut yet.
 async fn talked(script: &Arc<Script>) -> (crate::kit::World, Talk) {
     let (world, bot) = opened(script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     for calls in [0, 1, 2, 3] {
         talk.exchange_with_tools(calls).await;
         talk.exchange().await;
@@ -64,7 +64,7 @@ async fn talked(script: &Arc<Script>) -> (crate::kit::World, Talk) {
 async fn bad_summarizer_reply_does_not_disturb_conversation() {
     for (step, reason) in bad() {
         println!("{step:?}");
-        let script = Script::of([step.clone()]);
+        let script = Script::new([step.clone()]);
         let (_world, mut talk) = talked(&script).await;
         let before = talk.window().await;
         let other = talk.clone();
@@ -121,7 +121,7 @@ async fn permanently_bad_summarizer_never_corrupts_windows() {
         println!("{step:?}");
         let script = Script::always(step.clone());
         let (_world, bot) = opened(&script).await;
-        let mut talk = Talk::of(&bot, "a");
+        let mut talk = Talk::new(&bot, "a");
         let mut most = 0;
         for number in 0..40 {
             talk.exchange_with_tools(number % 4).await;
@@ -158,7 +158,7 @@ async fn error_text_never_becomes_a_summary() {
             .into_iter()
             .chain(is_prose.then_some(details))
         {
-            let script = Script::of([step.clone()]);
+            let script = Script::new([step.clone()]);
             let (_world, talk) = talked(&script).await;
             let reason = talk.fails(Some(2)).await;
             println!("{step:?}: {reason}");

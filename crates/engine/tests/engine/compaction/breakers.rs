@@ -45,7 +45,7 @@ async fn broken(script: &Arc<Script>, talk: &mut Talk) {
 async fn breaker_opens_after_three_failures_and_tries_every_five_turns() {
     let script = Script::always(refused());
     let (_world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     broken(&script, &mut talk).await;
     let opened_at = talk.bot.view("a").await.unwrap().head.last_seq;
     let mut has_cut = false;
@@ -93,7 +93,7 @@ async fn breaker_opens_after_three_failures_and_tries_every_five_turns() {
 async fn breaker_allows_one_trial_after_cool_down_across_restarts() {
     let script = Script::always(refused());
     let (world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     broken(&script, &mut talk).await;
     let before = talk.status().await;
     assert_eq!(bot.stats().compaction.breakers_open, 1);
@@ -129,7 +129,7 @@ async fn breaker_is_removed_with_its_session() {
     for way in 0..3 {
         let script = Script::always(refused());
         let (_world, bot) = opened(&script).await;
-        let mut talk = Talk::of(&bot, "a");
+        let mut talk = Talk::new(&bot, "a");
         broken(&script, &mut talk).await;
         assert_eq!(bot.stats().compaction.breakers_open, 1);
         match way {
@@ -138,7 +138,7 @@ async fn breaker_is_removed_with_its_session() {
             _ => drop(bot.reset_with_hooks("a").await.unwrap()),
         }
         assert_eq!(bot.stats().compaction.breakers_open, 0, "way {way}");
-        let mut talk = Talk::of(&bot, "a");
+        let mut talk = Talk::new(&bot, "a");
         talk.exchange().await;
         assert_eq!(talk.breaker().await, (Closed, 0));
     }
@@ -152,7 +152,7 @@ async fn two_tenants(script: &Arc<Script>) -> (World, Bot, Bot) {
         .into();
     let world = World::new(config);
     let engine = world.open().await;
-    let bots = (Bot::acme(&engine), Bot::of(&engine, "other"));
+    let bots = (Bot::acme(&engine), Bot::new(&engine, "other"));
     (world, bots.0, bots.1)
 }
 
@@ -162,7 +162,7 @@ async fn provider_breaker_opens_for_all_sessions_but_not_session_breakers() {
     let (_world, acme, other) = two_tenants(&script).await;
     let mut talks = Vec::new();
     for session in ["a", "b", "c"] {
-        let mut talk = Talk::of(&acme, session);
+        let mut talk = Talk::new(&acme, session);
         talk.exchanges(6).await;
         talks.push(talk);
     }
@@ -175,7 +175,7 @@ async fn provider_breaker_opens_for_all_sessions_but_not_session_breakers() {
         Some(("script".to_owned(), Open))
     );
     // The provider is not called again, and the sessions' own breakers stay closed.
-    let mut innocent = Talk::of(&other, "a");
+    let mut innocent = Talk::new(&other, "a");
     for _ in 0..40 {
         innocent.exchange().await;
         innocent.window().await;
@@ -210,9 +210,9 @@ async fn retry_after_of_provider_is_respected_by_all_sessions() {
         ..ModelFault::new(FaultKind::Later, "busy")
     }));
     let (_world, acme, other) = two_tenants(&script).await;
-    let mut talk = Talk::of(&acme, "a");
+    let mut talk = Talk::new(&acme, "a");
     talk.exchanges(6).await;
-    let mut neighbour = Talk::of(&other, "a");
+    let mut neighbour = Talk::new(&other, "a");
     neighbour.exchanges(6).await;
     assert_eq!(talk.fails(Some(2)).await, "provider_failed");
     script.will_now(ModelStep::Well);
@@ -233,11 +233,11 @@ async fn hanging_provider_opens_the_breaker_and_a_local_summarizer_has_none() {
     let script = Script::always(ModelStep::Never);
     let (_world, bot) = opened(&script).await;
     for session in ["a", "b", "c"] {
-        let mut talk = Talk::of(&bot, session);
+        let mut talk = Talk::new(&bot, session);
         talk.exchanges(6).await;
         assert_eq!(talk.fails(Some(2)).await, "timeout");
     }
-    let mut talk = Talk::of(&bot, "d");
+    let mut talk = Talk::new(&bot, "d");
     talk.exchanges(6).await;
     assert_eq!(talk.fails(Some(2)).await, "provider_down");
     let state = bot.engine.compaction.summarizer_state();
@@ -247,7 +247,7 @@ async fn hanging_provider_opens_the_breaker_and_a_local_summarizer_has_none() {
     scripted.is_remote = false;
     let script = Arc::new(scripted);
     let (_world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(6).await;
     assert!(talk.compact(Some(2)).await.unwrap().is_new);
     assert_eq!(script.times(), 0, "it is not called");
@@ -256,9 +256,9 @@ async fn hanging_provider_opens_the_breaker_and_a_local_summarizer_has_none() {
 
 #[tokio::test(start_paused = true)]
 async fn compact_commands_without_gain_do_not_open_breaker() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (_world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.add(vec![super::talk::text_turn(
         memoird_core::turn::Role::User,
         "hi",

@@ -59,7 +59,7 @@ fn bytes_by_turn(asks: &[Arc<SummaryRequest>]) -> BTreeMap<u64, usize> {
 async fn chunks_cover_each_turn_once_in_whole_exchanges() {
     let script = taking(1_000, true);
     let (_world, bot) = roomy(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     for calls in 0..60 {
         talk.exchange_with_tools(calls % 4).await;
     }
@@ -114,7 +114,7 @@ async fn chunks_cover_each_turn_once_in_whole_exchanges() {
 async fn oversized_turn_is_split_without_loss() {
     let script = taking(1_000, true);
     let (_world, bot) = roomy(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(2).await;
     let long = format!("{} #999 ü{}", "ü ".repeat(6_000), "word ".repeat(2_000));
     talk.add(vec![super::talk::text_turn(Role::User, &long)])
@@ -139,7 +139,7 @@ async fn oversized_turn_is_split_without_loss() {
 async fn chunks_are_halved_when_summarizer_accepts_less_than_declared() {
     let script = taking(1_500, false);
     let (_world, bot) = roomy(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     for calls in 0..60 {
         talk.exchange_with_tools(calls % 4).await;
     }
@@ -162,7 +162,7 @@ async fn chunks_are_halved_when_summarizer_accepts_less_than_declared() {
 async fn input_always_too_long_fails_after_bounded_calls() {
     let script = taking(0, false);
     let (_world, bot) = roomy(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(60).await;
     assert_eq!(talk.fails(Some(3)).await, "too_long");
     assert!(script.times() <= 64, "{}", script.times());
@@ -174,7 +174,7 @@ async fn unsplittable_chunk_is_not_sent_again() {
     for exchanges in [6, 20, 60] {
         let script = taking(0, false);
         let (_world, bot) = roomy(&script).await;
-        let mut talk = Talk::of(&bot, "a");
+        let mut talk = Talk::new(&bot, "a");
         talk.exchanges(exchanges).await;
         assert_eq!(talk.fails(Some(1)).await, "too_long");
         let asked = script.asked.lock().unwrap().clone();
@@ -204,7 +204,7 @@ async fn previous_summary_fits_when_chunks_are_combined() {
         vec![model("m", 1_000_000, &Arc::default())],
     ));
     let bot = Bot::acme(&world.open().await);
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     let mut number = 0;
     for round in 0..2 {
         for calls in 0..110 {
@@ -230,7 +230,7 @@ async fn previous_summary_fits_when_chunks_are_combined() {
 async fn very_long_span_is_summarized_in_several_compactions() {
     let script = taking(1_000, true);
     let (_world, bot) = roomy(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     for _ in 0..100 {
         let turns = (0..10).map(|number| {
             let role = if number % 2 == 0 {
@@ -264,7 +264,7 @@ async fn very_long_span_is_summarized_in_several_compactions() {
 async fn long_agent_run_is_summarized_in_whole_tool_units() {
     let script = taking(1_000, true);
     let (_world, bot) = roomy(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.add(vec![super::talk::text_turn(Role::User, "do it all")])
         .await;
     for number in 0..150 {

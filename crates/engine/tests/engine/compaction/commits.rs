@@ -19,9 +19,9 @@ use crate::windows::texts;
 
 #[tokio::test(start_paused = true)]
 async fn summary_whose_commit_fails_leaves_session_unchanged() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(8).await;
     let before = texts(&talk.window().await.turns);
     world.store.fail_summaries(1);
@@ -40,9 +40,9 @@ async fn summary_whose_commit_fails_leaves_session_unchanged() {
 
 #[tokio::test(start_paused = true)]
 async fn summary_that_cannot_be_written_opens_breaker() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     world.store.fail_summaries(u64::MAX);
     let mut windows = 0_u64;
     for _ in 0..60 {
@@ -74,9 +74,9 @@ async fn summary_that_cannot_be_written_opens_breaker() {
 
 #[tokio::test(start_paused = true)]
 async fn summarizer_is_not_called_while_commits_fail() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(18).await;
     world.store.fail_commits(1_000);
     for _ in 0..10 {
@@ -104,13 +104,13 @@ async fn summary_of_uncommitted_turns_is_discarded() {
         ModelStep::Waits(freed.clone()),
         ModelStep::Waits(allowed.clone()),
     );
-    let script = Script::of([waits, ModelStep::Never, then]);
+    let script = Script::new([waits, ModelStep::Never, then]);
     let world = World::with_pool(compacting(&script));
     let bot = Bot::acme(&world.open().await);
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(6).await;
     // The tenant's compaction slots are all taken, so this one is queued.
-    let (first, second, other) = (Talk::of(&bot, "b"), Talk::of(&bot, "c"), talk.clone());
+    let (first, second, other) = (Talk::new(&bot, "b"), Talk::new(&bot, "c"), talk.clone());
     let mut waiting = Vec::new();
     for mut busy in [first, second] {
         busy.exchanges(6).await;
@@ -186,13 +186,13 @@ fn runtime() -> tokio::runtime::Runtime {
 /// Returns whether the summary exists after the restart.
 fn summary_survives_stop(steps: Option<usize>, orderly: bool) -> bool {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([ModelStep::Waits(allowed.clone())]);
+    let script = Script::new([ModelStep::Waits(allowed.clone())]);
     let (mut world, said) = {
         let runtime = runtime();
         let lived = runtime.block_on(async {
             let world = World::new(compacting(&script));
             let bot = Bot::acme(&world.open().await);
-            let mut talk = Talk::of(&bot, "a");
+            let mut talk = Talk::new(&bot, "a");
             talk.exchanges(4).await;
             talk.exchange_with_tools(2).await;
             talk.exchanges(3).await;
@@ -225,7 +225,7 @@ fn summary_survives_stop(steps: Option<usize>, orderly: bool) -> bool {
         let bot = Bot::acme(&world.open().await);
         let mut talk = Talk {
             said,
-            ..Talk::of(&bot, "a")
+            ..Talk::new(&bot, "a")
         };
         talk.check_journal().await;
         let status = talk.status().await;
@@ -268,7 +268,7 @@ fn crash_during_compaction_leaves_old_or_new_summary() {
 
 #[tokio::test(start_paused = true)]
 async fn pending_summary_stays_pending_after_restart() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let world = World::new(compacting(&script));
     let mut engine = world.open().await;
     let (mut first_waits, mut later_waits) = (0, 0);

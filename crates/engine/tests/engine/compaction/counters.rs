@@ -101,9 +101,9 @@ async fn talk_until_asked(talk: &mut Talk, counter: &ScriptedCounter, tokens: u6
 
 #[tokio::test(start_paused = true)]
 async fn token_count_of_provider_decides_near_the_limit() {
-    let (script, counter) = (Script::of([]), ScriptedCounter::new(Some(2_000)));
+    let (script, counter) = (Script::new([]), ScriptedCounter::new(Some(2_000)));
     let (_world, bot) = counted(&script, &counter).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk_until_asked(&mut talk, &counter, 3_300).await;
     assert!(counter.times() > 0);
     // The provider counts less than the estimate, and appended turns do not change that.
@@ -135,9 +135,9 @@ async fn token_count_of_provider_decides_near_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn results_appended_after_count_do_not_trigger_compaction() {
-    let (script, counter) = (Script::of([]), ScriptedCounter::new(Some(2_799)));
+    let (script, counter) = (Script::new([]), ScriptedCounter::new(Some(2_799)));
     let (_world, bot) = counted(&script, &counter).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk_until_asked(&mut talk, &counter, 3_300).await;
     for _ in 0..2 {
         let ids = talk.ids(1);
@@ -153,9 +153,9 @@ async fn results_appended_after_count_do_not_trigger_compaction() {
 
 #[tokio::test(start_paused = true)]
 async fn failing_counter_opens_breaker_and_estimate_decides() {
-    let (script, counter) = (Script::of([]), ScriptedCounter::new(None));
+    let (script, counter) = (Script::new([]), ScriptedCounter::new(None));
     let (_world, bot) = counted(&script, &counter).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     let mut largest = 0;
     for _ in 0..30 {
         talk.exchange().await;
@@ -185,14 +185,14 @@ async fn failing_counter_opens_breaker_and_estimate_decides() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_of_counter_is_respected() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let busy = ModelFault {
         after: Some(Duration::from_secs(600)),
         ..ModelFault::new(FaultKind::Later, "busy")
     };
     let counter = ScriptedCounter::that_fails(None, busy);
     let (_world, bot) = counted(&script, &counter).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     let mut windows = async |count| {
         for _ in 0..count {
             talk.exchange().await;
@@ -213,10 +213,10 @@ async fn retry_after_of_counter_is_respected() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_count_request_does_not_open_counter_breaker() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let counter = ScriptedCounter::that_fails(None, ModelFault::new(FaultKind::Refused, "no"));
     let (_world, bot) = counted(&script, &counter).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     for _ in 0..40 {
         talk.exchange().await;
         talk.window().await;
@@ -227,9 +227,9 @@ async fn refused_count_request_does_not_open_counter_breaker() {
 
 #[tokio::test(start_paused = true)]
 async fn provider_counts_calibrate_the_estimate() {
-    let (script, counter) = (Script::of([]), ScriptedCounter::new(None));
+    let (script, counter) = (Script::new([]), ScriptedCounter::new(None));
     let (_world, bot) = counted(&script, &counter).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchange().await;
     let first = talk.window().await;
     // The provider counts more than the estimate, so windows have less room.
@@ -250,9 +250,9 @@ async fn provider_counts_calibrate_the_estimate() {
 
 #[tokio::test(start_paused = true)]
 async fn counts_without_memories_do_not_lower_calibration() {
-    let (script, counter) = (Script::of([]), ScriptedCounter::new(None));
+    let (script, counter) = (Script::new([]), ScriptedCounter::new(None));
     let (_world, bot) = counted(&script, &counter).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     let mut factors = Vec::new();
     while counter.times() < 3 {
         talk.exchange().await;

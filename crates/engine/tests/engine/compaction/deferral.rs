@@ -21,7 +21,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// A conversation whose next turn triggers a compaction.
 async fn full(bot: &Bot) -> Talk {
-    let mut talk = Talk::of(bot, "a");
+    let mut talk = Talk::new(bot, "a");
     loop {
         talk.exchange().await;
         // Just below the soft watermark of a 4,000-token window.
@@ -46,7 +46,7 @@ async fn calls(talk: &mut Talk) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn pending_call_defers_compaction_until_its_last_result() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (_world, bot) = opened(&script).await;
     let mut talk = full(&bot).await;
     let ids = calls(&mut talk).await;
@@ -70,7 +70,7 @@ async fn pending_call_defers_compaction_until_its_last_result() {
 #[tokio::test(start_paused = true)]
 async fn call_pending_forever_defers_compaction_for_ten_minutes() {
     for partial in [false, true] {
-        let script = Script::of([]);
+        let script = Script::new([]);
         let (_world, bot) = opened(&script).await;
         let mut talk = full(&bot).await;
         if partial {
@@ -96,7 +96,7 @@ async fn call_pending_forever_defers_compaction_for_ten_minutes() {
 
 #[tokio::test(start_paused = true)]
 async fn finished_streaming_reply_does_not_defer_compaction() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (_world, bot) = opened(&script).await;
     let mut talk = full(&bot).await;
     talk.add(vec![text_turn(Role::User, &"x".repeat(200))])
@@ -118,7 +118,7 @@ async fn finished_streaming_reply_does_not_defer_compaction() {
 
 #[tokio::test(start_paused = true)]
 async fn abandoned_call_does_not_defer_compaction() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (_world, bot) = opened(&script).await;
     let mut talk = full(&bot).await;
     calls(&mut talk).await;
@@ -134,11 +134,11 @@ async fn abandoned_call_does_not_defer_compaction() {
 #[tokio::test(start_paused = true)]
 async fn call_made_while_compaction_is_queued_defers_it() {
     // Two hanging compactions take the tenant's slots, so the third is queued.
-    let script = Script::of([ModelStep::Never, ModelStep::Never]);
+    let script = Script::new([ModelStep::Never, ModelStep::Never]);
     let (_world, bot) = opened(&script).await;
     let mut hanging = Vec::new();
     for session in ["b", "c"] {
-        let mut talk = Talk::of(&bot, session);
+        let mut talk = Talk::new(&bot, session);
         talk.exchanges(8).await;
         hanging.push(Box::pin(async move { talk.compact(Some(2)).await }));
     }
@@ -161,14 +161,14 @@ async fn call_made_while_compaction_is_queued_defers_it() {
 
 #[tokio::test(start_paused = true)]
 async fn compactions_are_at_least_turns_between_min_apart() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let mut config = super::compacting(&script);
     config.compaction.policy.turns_between_min = 9;
     // Low, so that every summary is soon followed by the next trigger.
     config.compaction.policy.soft_watermark_percent = 30;
     let world = crate::kit::World::new(config);
     let bot = Bot::acme(&world.open().await);
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     let mut made_at = Vec::new();
     for _ in 0..60 {
         talk.exchange().await;
@@ -191,9 +191,9 @@ async fn compactions_are_at_least_turns_between_min_apart() {
 #[tokio::test(start_paused = true)]
 async fn concurrent_compact_commands_one_succeeds_one_is_refused() {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([ModelStep::Waits(allowed.clone())]);
+    let script = Script::new([ModelStep::Waits(allowed.clone())]);
     let (_world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(8).await;
     let others = [talk.clone(), talk.clone()];
     let mut first = Box::pin(others[0].compact(Some(2)));
@@ -228,9 +228,9 @@ async fn compact_keeps_requested_exchanges() {
         (1_000, 0),
         (u32::MAX, 0),
     ] {
-        let script = Script::of([]);
+        let script = Script::new([]);
         let (_world, bot) = opened(&script).await;
-        let mut talk = Talk::of(&bot, "a");
+        let mut talk = Talk::new(&bot, "a");
         talk.exchanges(8).await;
         if through == 2 {
             // The first exchange alone is too short for a summary to save anything.

@@ -48,14 +48,14 @@ async fn end_session(way: Ending, bot: &Bot) {
 
 async fn check_ending_during_summary(way: Ending, waits_for_commit: bool) {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([ModelStep::Well, ModelStep::Waits(allowed.clone())]);
+    let script = Script::new([ModelStep::Well, ModelStep::Waits(allowed.clone())]);
     let hook = ScriptedHook::new([]);
     let mut config = with_hooks(compacting(&script), [hooked("a", &hook)]);
     config.tenants = vec![capped(crate::kit::ACME, 1)];
     config.sessions.session_ttl = TTL;
     let world = World::new(config);
     let bot = Bot::acme(&world.open().await);
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(8).await;
     talk.compact(Some(5)).await.unwrap();
     let generation = bot.view("a").await.unwrap().head.generation;
@@ -91,7 +91,7 @@ async fn check_ending_during_summary(way: Ending, waits_for_commit: bool) {
             (0, 0, false),
             "{way:?}"
         );
-        let mut fresh = Talk::of(&bot, "a");
+        let mut fresh = Talk::new(&bot, "a");
         fresh.exchanges(6).await;
         let made = fresh.compact(Some(2)).await.unwrap().summary.unwrap();
         assert_eq!(made.number, 1);
@@ -125,9 +125,9 @@ async fn ended_session_discards_its_running_compaction() {
 #[tokio::test(start_paused = true)]
 async fn failed_end_keeps_session_compactable() {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([ModelStep::Waits(allowed.clone())]);
+    let script = Script::new([ModelStep::Waits(allowed.clone())]);
     let (world, bot) = super::opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(8).await;
     let other = talk.clone();
     let mut compacting = Box::pin(other.compact(Some(2)));
@@ -148,7 +148,7 @@ async fn failed_end_keeps_session_compactable() {
 
 #[tokio::test(start_paused = true)]
 async fn compact_and_undo_of_missing_session_are_not_found() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let mut config = compacting(&script);
     config.sessions.session_ttl = TTL;
     let world = World::new(config);
@@ -159,7 +159,7 @@ async fn compact_and_undo_of_missing_session_are_not_found() {
             Err(EngineError::SessionNotFound { .. })
         )
     };
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     assert!(not_found(talk.compact(None).await.map(drop)));
     assert!(not_found(talk.undo().await.map(drop)));
     talk.exchanges(8).await;
@@ -175,13 +175,13 @@ async fn compact_and_undo_of_missing_session_are_not_found() {
 
 #[tokio::test(start_paused = true)]
 async fn session_that_expires_in_compaction_queue_is_not_compacted() {
-    let script = Script::of([ModelStep::Never, ModelStep::Never]);
+    let script = Script::new([ModelStep::Never, ModelStep::Never]);
     let mut config = compacting(&script);
     config.sessions.session_ttl = TTL;
     config.compaction.timeout = TTL * 2;
     let world = World::new(config);
     let bot = Bot::acme(&world.open().await);
-    let talks = ["a", "b", "c"].map(|session| Talk::of(&bot, session));
+    let talks = ["a", "b", "c"].map(|session| Talk::new(&bot, session));
     let mut waiting = Vec::new();
     for mut talk in talks {
         talk.exchanges(8).await;
@@ -207,7 +207,7 @@ async fn close_cancels_running_and_queued_compactions() {
     let (_world, bot) = super::opened(&script).await;
     let mut waiting = Vec::new();
     for session in ["a", "b", "c", "d"] {
-        let mut talk = Talk::of(&bot, session);
+        let mut talk = Talk::new(&bot, session);
         talk.exchanges(8).await;
         waiting.push(Box::pin(async move { talk.compact(Some(2)).await }));
     }
@@ -221,7 +221,7 @@ async fn close_cancels_running_and_queued_compactions() {
         let outcome = soon(compacting).await;
         assert!(matches!(outcome, Err(EngineError::Stopping)), "{outcome:?}");
     }
-    let late = Talk::of(&bot, "a");
+    let late = Talk::new(&bot, "a");
     let outcome = soon(late.compact(Some(2))).await;
     assert!(matches!(outcome, Err(EngineError::Stopping)), "{outcome:?}");
 }

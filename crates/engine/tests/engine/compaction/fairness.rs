@@ -21,14 +21,14 @@ async fn tenants(script: &Arc<Script>, ids: &[&str]) -> (World, Vec<Bot>) {
     config.compaction.provider_breaker.failures_max = u32::MAX;
     let world = World::new(config);
     let engine = world.open().await;
-    let bots = ids.iter().map(|id| Bot::of(&engine, id)).collect();
+    let bots = ids.iter().map(|id| Bot::new(&engine, id)).collect();
     (world, bots)
 }
 
 /// Creates sessions that need a summary, and requests a window of each to trigger one.
 async fn many(bot: &Bot, count: usize) {
     for number in 0..count {
-        let mut talk = Talk::of(bot, &format!("s{number}"));
+        let mut talk = Talk::new(bot, &format!("s{number}"));
         talk.exchanges(17).await;
         talk.window().await;
     }
@@ -47,7 +47,7 @@ async fn hanging_compactions_of_one_tenant_do_not_block_others() {
     settle().await;
     assert_eq!(asked_by(&script, "crowd"), 2, "two of a tenant at once");
     script.will_now(ModelStep::Well);
-    let mut talk = Talk::of(&bots[1], "a");
+    let mut talk = Talk::new(&bots[1], "a");
     talk.exchanges(17).await;
     talk.window().await;
     settle().await;
@@ -65,7 +65,7 @@ async fn tenant_with_fewest_running_compactions_is_next() {
     let (_world, bots) = tenants(&script, &["crowd", "throng", "other"]).await;
     many(&bots[0], 20).await;
     many(&bots[1], 20).await;
-    let mut talk = Talk::of(&bots[2], "a");
+    let mut talk = Talk::new(&bots[2], "a");
     talk.exchanges(17).await;
     talk.window().await;
     settle().await;
@@ -88,7 +88,7 @@ async fn cancelled_compaction_in_queue_calls_no_summarizer() {
     let (_world, bots) = tenants(&script, &["one"]).await;
     let mut calls = Vec::new();
     for session in ["a", "b", "c"] {
-        let mut talk = Talk::of(&bots[0], session);
+        let mut talk = Talk::new(&bots[0], session);
         talk.exchanges(8).await;
         calls.push(Box::pin(async move { talk.compact(Some(2)).await }));
     }

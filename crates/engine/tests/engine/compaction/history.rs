@@ -41,9 +41,9 @@ fn given(script: &Script) -> Vec<u64> {
 #[tokio::test(start_paused = true)]
 async fn history_drops_no_turn_that_no_summary_covers() {
     for durability in [Durability::Sync, Durability::Interval, Durability::Off] {
-        let script = Script::of([]);
+        let script = Script::new([]);
         let (_world, bot) = capped(&script, durability).await;
-        let mut talk = Talk::of(&bot, "a");
+        let mut talk = Talk::new(&bot, "a");
         for number in 0..60 {
             talk.exchange_with_tools(number % 3).await;
             talk.window().await;
@@ -73,14 +73,14 @@ async fn history_drops_no_turn_that_no_summary_covers() {
 /// Even if few turns covered by the last summary are still in the history.
 #[tokio::test(start_paused = true)]
 async fn history_full_of_bytes_drops_no_unsummarized_turn() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let mut config = compacting(&script);
     config.limits.max_history_bytes = 20_000;
     // Without a journal, dropped turns cannot be read back.
     config.journal.durability = Durability::Off;
     let models = vec![model("m", 1_000_000, &Arc::default())];
     let bot = Bot::acme(&World::new(with_models(config, models)).open().await);
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     let role = |talk: &Talk| [Role::User, Role::Assistant][talk.said.len() % 2];
     let long = "x".repeat(800);
     for words in ["the task", &long, "tiny", "too", "and", "so"] {
@@ -102,9 +102,9 @@ async fn history_full_of_bytes_drops_no_unsummarized_turn() {
 #[tokio::test(start_paused = true)]
 async fn turns_dropped_before_first_window_are_read_from_journal() {
     for durability in [Durability::Sync, Durability::Interval, Durability::Off] {
-        let script = Script::of([]);
+        let script = Script::new([]);
         let (_world, bot) = capped(&script, durability).await;
-        let mut talk = Talk::of(&bot, "a");
+        let mut talk = Talk::new(&bot, "a");
         for number in 0..20 {
             talk.exchange_with_tools(number % 3).await;
         }
@@ -145,9 +145,9 @@ async fn turns_dropped_before_first_window_are_read_from_journal() {
 /// The history is full, not the token budget.
 #[tokio::test(start_paused = true)]
 async fn window_of_full_history_shows_at_least_half() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (_world, bot) = capped(&script, Durability::Sync).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     for number in 0..60 {
         talk.exchange_with_tools(number % 3).await;
         let window = talk.window().await;
@@ -165,7 +165,7 @@ async fn first_window_of_full_history_has_half_and_a_summary() {
     scripted.is_remote = false;
     let script = Arc::new(scripted);
     let (_world, bot) = capped(&script, Durability::Sync).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(40).await;
     let window = talk.window().await;
     assert!(window.turns.len() > CAP / 2, "{}", window.turns.len());
@@ -177,9 +177,9 @@ async fn first_window_of_full_history_has_half_and_a_summary() {
 /// The cap is raised after turns were dropped.
 #[tokio::test(start_paused = true)]
 async fn dropped_turns_are_summarized_although_the_rest_fits() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (mut world, bot) = capped(&script, Durability::Sync).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(20).await;
     bot.engine.close().await;
     world.config.limits.max_history_turns = 10 * CAP;
@@ -196,9 +196,9 @@ async fn dropped_turns_are_summarized_although_the_rest_fits() {
 #[tokio::test(start_paused = true)]
 async fn turns_appended_during_compaction_are_summarized_next() {
     let goes_on = Arc::new(Notify::new());
-    let script = Script::of([ModelStep::Waits(Arc::clone(&goes_on))]);
+    let script = Script::new([ModelStep::Waits(Arc::clone(&goes_on))]);
     let (_world, bot) = capped(&script, Durability::Sync).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchange().await;
     talk.window().await;
     talk.exchanges(40).await;
@@ -219,9 +219,9 @@ async fn turns_appended_during_compaction_are_summarized_next() {
 #[tokio::test(start_paused = true)]
 async fn system_turn_in_the_middle_is_summarized() {
     for durability in [Durability::Sync, Durability::Off] {
-        let script = Script::of([]);
+        let script = Script::new([]);
         let (_world, bot) = capped(&script, durability).await;
-        let mut talk = Talk::of(&bot, "a");
+        let mut talk = Talk::new(&bot, "a");
         talk.add(vec![text_turn(Role::System, "you are kind")])
             .await;
         for number in 0..20 {
@@ -246,12 +246,12 @@ async fn system_turn_in_the_middle_is_summarized() {
 #[tokio::test(start_paused = true)]
 async fn tiny_history_cap_never_corrupts_windows() {
     for cap in [1, 2, 3, 5] {
-        let script = Script::of([]);
+        let script = Script::new([]);
         let mut config = compacting(&script);
         config.limits.max_history_turns = cap;
         let world = World::new(config);
         let bot = Bot::acme(&world.open().await);
-        let mut talk = Talk::of(&bot, "a");
+        let mut talk = Talk::new(&bot, "a");
         for number in 0..40 {
             talk.exchange_with_tools(number % 4).await;
             talk.window().await;

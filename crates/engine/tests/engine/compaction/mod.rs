@@ -22,7 +22,7 @@ mod undo;
 use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
-use memoird_core::compaction::{SummaryTokens, Written};
+use memoird_core::compaction::{ModelSections, SummaryTokens};
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
     CompactionOutcome, ContextRequest, EngineConfig, EngineError, FaultKind, ModelFault,
@@ -125,7 +125,7 @@ impl Bot {
 
 #[tokio::test(start_paused = true)]
 async fn remote_summary_is_prepared_before_the_window_is_full_and_shown_at_the_cut() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (_world, bot) = opened(&script).await;
     bot.talk_until("a", async || bot.summary_through("a").await > 0)
         .await;
@@ -194,7 +194,7 @@ async fn remote_summary_is_prepared_before_the_window_is_full_and_shown_at_the_c
 
 #[tokio::test(start_paused = true)]
 async fn next_summary_includes_the_previous_one() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (_world, bot) = opened(&script).await;
     bot.talk_until("a", async || {
         bot.view("a")
@@ -234,7 +234,7 @@ async fn next_summary_includes_the_previous_one() {
 #[tokio::test(start_paused = true)]
 async fn appends_continue_during_compaction() {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([ModelStep::Waits(allowed.clone())]);
+    let script = Script::new([ModelStep::Waits(allowed.clone())]);
     let (_world, bot) = opened(&script).await;
     bot.talk_until("a", async || script.times() == 1).await;
     assert!(
@@ -275,12 +275,12 @@ async fn invalid_summarizer_replies_change_nothing() {
             "refusal",
         ),
         (ModelStep::CutOff, "cut_off"),
-        (ModelStep::Answers(Written::default()), "empty"),
+        (ModelStep::Answers(ModelSections::default()), "empty"),
         (ModelStep::Fails(later), "provider_failed"),
         (ModelStep::Fails(refused), "provider_refused"),
     ];
     for (step, reason) in bad {
-        let script = Script::of([step.clone()]);
+        let script = Script::new([step.clone()]);
         let (_world, bot) = opened(&script).await;
         for number in 0..12 {
             bot.exchange("a", number).await;
@@ -310,7 +310,7 @@ async fn invalid_summarizer_replies_change_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn compact_keeps_last_exchanges_and_is_idempotent() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (_world, bot) = opened(&script).await;
     for number in 0..8 {
         bot.exchange("a", number).await;
@@ -333,7 +333,7 @@ async fn compact_keeps_last_exchanges_and_is_idempotent() {
 
 #[tokio::test(start_paused = true)]
 async fn undo_restores_turns_across_restart() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (world, bot) = opened(&script).await;
     for number in 0..12 {
         bot.exchange("a", number).await;

@@ -186,7 +186,7 @@ async fn every_window_is_a_valid_provider_request() {
             (OpenAiResponses, false),
             (OpenAi, true),
         ] {
-            let script = Script::of([]);
+            let script = Script::new([]);
             let world = World::new(compacting(&script));
             let bot = Bot::acme(&world.open().await);
             let appends = conversation(format, is_native, &mut Dice(seed));

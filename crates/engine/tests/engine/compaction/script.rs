@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use memoird_core::compaction::Written;
+use memoird_core::compaction::ModelSections;
 use memoird_core::compaction::prompt::as_json;
 use memoird_engine::{
     FaultKind, ModelFault, Summarizer, SummarizerFuture, SummarizerReply, SummaryRequest, TextEnd,
@@ -23,7 +23,7 @@ pub(crate) enum ModelStep {
     CutOff,
     /// Returns these details and nothing else.
     Details(String),
-    Answers(Written),
+    Answers(ModelSections),
     Fails(ModelFault),
     Panics,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    pub(crate) fn of(steps: impl IntoIterator<Item = ModelStep>) -> Arc<Self> {
+    pub(crate) fn new(steps: impl IntoIterator<Item = ModelStep>) -> Arc<Self> {
         Arc::new(Self::then(steps, ModelStep::Well))
     }
 
@@ -96,7 +96,7 @@ pub(crate) fn weight(ask: &SummaryRequest) -> u64 {
 }
 
 /// Returns a reply whose details list all names (`#7`, `call_7`) in the request.
-pub(crate) fn all_of(ask: &SummaryRequest) -> Written {
+pub(crate) fn all_of(ask: &SummaryRequest) -> ModelSections {
     let before = ask.previous.iter().map(|last| last.body.written.as_str());
     let pieces = ask.chunks.iter().map(|piece| piece.details.as_str());
     let turns = ask.turns.iter().map(|turn| turn.text.as_str());
@@ -107,9 +107,9 @@ pub(crate) fn all_of(ask: &SummaryRequest) -> Written {
         .filter(|word| word.starts_with('#') || word.starts_with("call_"))
         .filter(|name| seen.insert(*name))
         .collect();
-    Written {
+    ModelSections {
         details: format!("They talked. {}", names.join(" ")),
-        ..Written::default()
+        ..ModelSections::default()
     }
 }
 
@@ -157,9 +157,9 @@ impl Summarizer for Script {
                     text: "{\"detai".to_owned(),
                     end: TextEnd::CutOff,
                 }),
-                ModelStep::Details(details) => Ok(SummarizerReply::Written(Written {
+                ModelStep::Details(details) => Ok(SummarizerReply::Written(ModelSections {
                     details,
-                    ..Written::default()
+                    ..ModelSections::default()
                 })),
                 ModelStep::Answers(written) => Ok(SummarizerReply::Written(written)),
                 ModelStep::Fails(error) => Err(error),

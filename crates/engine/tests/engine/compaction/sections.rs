@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use memoird_core::compaction::transcript::DECISION;
-use memoird_core::compaction::{SummaryTokens, Written, prompt};
+use memoird_core::compaction::{ModelSections, SummaryTokens, prompt};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::LABEL;
 use memoird_core::turn::{PartKind, Role, Turn};
@@ -19,7 +19,7 @@ use crate::windows::{model, with_models};
 
 fn wrote(standing: &[&str], withdrawn: &[&str], details: &str) -> ModelStep {
     let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-    ModelStep::Answers(Written {
+    ModelStep::Answers(ModelSections {
         standing: texts(standing),
         withdrawn: texts(withdrawn),
         open_questions: Vec::new(),
@@ -48,7 +48,7 @@ async fn roomy(script: &Arc<Script>) -> (World, Talk) {
     config.compaction.policy.summary_tokens = SummaryTokens::Fixed(4_000);
     let models = vec![model("m", 40_000, &Arc::default())];
     let world = World::new(with_models(config, models));
-    let talk = Talk::of(&Bot::acme(&world.open().await), "a");
+    let talk = Talk::new(&Bot::acme(&world.open().await), "a");
     (world, talk)
 }
 
@@ -71,7 +71,7 @@ async fn local_summary_is_made_at_the_cut_within_the_same_call() {
     scripted.is_remote = false;
     let script = Arc::new(scripted);
     let (_world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     let (mut cuts, mut last_through) = (0, 0);
     for _ in 0..100 {
         talk.exchange().await;
@@ -113,7 +113,7 @@ async fn local_summary_is_made_at_the_cut_within_the_same_call() {
 #[tokio::test(start_paused = true)]
 async fn model_keeps_earlier_instructions_unless_it_withdraws_them() {
     let (peanuts, french) = ("I have a severe peanut allergy", "Always answer in French");
-    let script = Script::of([
+    let script = Script::new([
         wrote(&[peanuts, french], &[], "They greeted each other."),
         wrote(&[], &[], "They talked about the weather."),
         wrote(
@@ -185,7 +185,7 @@ async fn decisions_that_the_bot_marked_are_in_the_summary() {
 async fn details_that_are_too_long_are_shortened() {
     let script = Script::always(ModelStep::Details("word ".repeat(20_000)));
     let (_world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(10).await;
     let made = talk.compact(Some(2)).await.unwrap();
     assert!(made.tokens_after < made.tokens_before, "{made:?}");
@@ -197,7 +197,7 @@ async fn details_that_are_too_long_are_shortened() {
 async fn window_is_cut_without_a_summary_while_the_provider_fails() {
     let script = Script::always(ModelStep::Fails(ModelFault::new(FaultKind::Later, "down")));
     let (_world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     let mut cuts = 0;
     for _ in 0..60 {
         talk.exchange().await;
@@ -239,7 +239,7 @@ async fn window_is_cut_without_a_summary_while_the_provider_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn input_of_a_summarizer_has_timestamps_and_the_previous_summary() {
-    let script = Script::of([wrote(&[], &[], "They met on 2026-11-19.")]);
+    let script = Script::new([wrote(&[], &[], "They met on 2026-11-19.")]);
     let (_world, mut talk) = roomy(&script).await;
     let (noon, minute) = (1_795_348_800, 60);
     for number in 0..40 {
@@ -275,9 +275,9 @@ async fn input_of_a_summarizer_has_timestamps_and_the_previous_summary() {
 
 #[tokio::test(start_paused = true)]
 async fn model_is_not_asked_for_a_summary_that_would_be_longer_than_the_turns() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (_world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchange().await;
     for _ in 0..4 {
         assert!(!talk.compact(Some(0)).await.unwrap().is_new);
@@ -298,7 +298,7 @@ async fn short_requests_leave_their_room_to_the_other_sections() {
     config.compaction.policy.summary_tokens = SummaryTokens::Auto;
     let models = vec![model("m", 1_000_000, &Arc::default())];
     let bot = Bot::acme(&World::new(with_models(config, models)).open().await);
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     for number in 0..20 {
         booking(&talk, &format!("HAT{number:03}")).await;
     }
@@ -320,7 +320,7 @@ async fn previous_summary_is_shortened_to_the_input_of_the_summarizer() {
         config.compaction.policy.summary_tokens = SummaryTokens::Fixed(8_000);
         let models = vec![model("m", 1_000_000, &Arc::default())];
         let bot = Bot::acme(&World::new(with_models(config, models)).open().await);
-        let mut talk = Talk::of(&bot, "a");
+        let mut talk = Talk::new(&bot, "a");
         talk.add(vec![text_turn(
             Role::User,
             &"do all of this ".repeat(2_000),

@@ -91,7 +91,7 @@ impl Simulation {
         config.limits.max_history_turns = *dice.one_of(&[1_000, 30, 12]);
         config.compaction.provider_breaker.failures_max = *dice.one_of(&[3, 1_000]);
         let world = World::new(config);
-        let talk = Talk::of(&Bot::acme(&world.open().await), "a");
+        let talk = Talk::new(&Bot::acme(&world.open().await), "a");
         Self {
             dice,
             world,

@@ -64,7 +64,7 @@ pub(crate) fn command(turns: Vec<Turn>) -> AppendCommand {
 }
 
 impl Talk {
-    pub(crate) fn of(bot: &Bot, session: &str) -> Self {
+    pub(crate) fn new(bot: &Bot, session: &str) -> Self {
         Self {
             bot: bot.clone(),
             session: session.to_owned(),

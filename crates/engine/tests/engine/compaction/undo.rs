@@ -18,9 +18,9 @@ fn shown(outcome: &ContextOutcome) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn summaries_are_undone_in_order_and_remade_with_new_numbers() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(10).await;
     talk.exchange_with_tools(2).await;
     let mut before = vec![shown(&talk.window().await)];
@@ -76,9 +76,9 @@ async fn summaries_are_undone_in_order_and_remade_with_new_numbers() {
 async fn cut_of_undone_summary_is_not_reused_after_restart() {
     // Summary numbers are not reused. Otherwise a cut for an undone summary could, after a restart,
     // hide turns from a later window.
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(8).await;
     talk.compact(Some(5)).await.unwrap();
     talk.window().await;
@@ -96,12 +96,12 @@ async fn cut_of_undone_summary_is_not_reused_after_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn durability_off_recent_summaries_can_be_undone() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let mut config = compacting(&script);
     config.journal.durability = Durability::Off;
     let world = World::new(config);
     let bot = Bot::acme(&world.open().await);
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(12).await;
     let whole = shown(&talk.window().await);
     talk.compact(Some(7)).await.unwrap();
@@ -141,9 +141,9 @@ async fn durability_off_recent_summaries_can_be_undone() {
 #[tokio::test(start_paused = true)]
 async fn undo_during_compaction_is_refused() {
     let allowed = Arc::new(Notify::new());
-    let script = Script::of([ModelStep::Well, ModelStep::Waits(allowed.clone())]);
+    let script = Script::new([ModelStep::Well, ModelStep::Waits(allowed.clone())]);
     let (_world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(8).await;
     talk.compact(Some(5)).await.unwrap();
     let other = talk.clone();
@@ -166,9 +166,9 @@ async fn undo_during_compaction_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn undo_whose_commit_fails_changes_nothing() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let (world, bot) = opened(&script).await;
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(8).await;
     talk.compact(Some(5)).await.unwrap();
     talk.compact(Some(2)).await.unwrap();
@@ -181,7 +181,7 @@ async fn undo_whose_commit_fails_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn undo_restores_windows_of_two_models() {
-    let script = Script::of([]);
+    let script = Script::new([]);
     let mut config = compacting(&script);
     config
         .context
@@ -189,7 +189,7 @@ async fn undo_restores_windows_of_two_models() {
         .push(model("large", 100_000, &Arc::default()));
     let world = World::new(config);
     let bot = Bot::acme(&world.open().await);
-    let mut talk = Talk::of(&bot, "a");
+    let mut talk = Talk::new(&bot, "a");
     talk.exchanges(9).await;
     let (small, large) = (talk.window().await, talk.window_of("large").await);
     let made = talk.compact(Some(3)).await.unwrap().summary.unwrap();

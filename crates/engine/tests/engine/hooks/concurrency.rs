@@ -87,7 +87,7 @@ async fn slow_deliveries_of_one_tenant_do_not_delay_others() {
         config.tenants.push(capped("other", 100));
         let engine = World::new(config).open().await;
         end_many(&engine, 100).await;
-        let other = Bot::of(&engine, "other");
+        let other = Bot::new(&engine, "other");
         for id in ["x", "y", "z"] {
             other.say(id, "hello").await.unwrap();
             other.end(id).await.unwrap();

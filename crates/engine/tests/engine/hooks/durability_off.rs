@@ -85,7 +85,7 @@ async fn every_end_is_delivered_with_turns_still_in_history() {
 async fn summary_is_delivered_with_its_turns() {
     let hook = ScriptedHook::new([]);
     let mut config = off([hooked("a", &hook)]);
-    config.compaction.summarizer = Some(Script::of([]));
+    config.compaction.summarizer = Some(Script::new([]));
     let engine = open(config).await;
     let bot = Bot::acme(&engine);
     let text = |number| format!("what of #{number}? {}", "x".repeat(400));

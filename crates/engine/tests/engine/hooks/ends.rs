@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeKind, ChangeSet, EndReason, SummaryChange};
-use memoird_core::compaction::{Body, CompactionStatus, Summary};
+use memoird_core::compaction::{CompactionStatus, Summary, SummaryBody};
 use memoird_core::ids::{SessionKey, Subject};
 use memoird_core::outbox::DeliveryState;
 use memoird_core::session::AppendCommand;
@@ -215,7 +215,7 @@ async fn hook_gets_only_subscribed_reasons_and_tenants() {
         ..with_hooks(unswept(), configs)
     };
     let engine = World::new(config).open().await;
-    let (bot, other) = (Bot::acme(&engine), Bot::of(&engine, "other"));
+    let (bot, other) = (Bot::acme(&engine), Bot::new(&engine, "other"));
     for id in ["evicted", "ended", "expired"] {
         bot.say(id, id).await.unwrap();
     }
@@ -303,7 +303,7 @@ async fn summary_is_delivered_with_its_turns() {
             turns: 2,
             made_at: Timestamp::from_ms(5),
             by: "extractive".into(),
-            body: Body::default(),
+            body: SummaryBody::default(),
             text: "what was said".into(),
         });
         let compact = Change {

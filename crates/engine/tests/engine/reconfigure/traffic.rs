@@ -36,7 +36,7 @@ async fn reconfigure_under_traffic_loses_nothing_and_delivers_every_end() {
         let engine = world.open().await;
         let mut calls = JoinSet::new();
         for call in 0..300 {
-            let bot = Bot::of(&engine, [ACME, "other"][usize::from(dice.once_in(2))]);
+            let bot = Bot::new(&engine, [ACME, "other"][usize::from(dice.once_in(2))]);
             let (session, wait) = (format!("s{}", dice.below(9)), dice.below(60_000));
             calls.spawn(async move {
                 sleep(Duration::from_millis(wait)).await;
@@ -56,7 +56,7 @@ async fn reconfigure_under_traffic_loses_nothing_and_delivers_every_end() {
         engine.sessions.sweep(None).await.unwrap();
         settle().await;
         for tenant in engine.tenants.all() {
-            Bot::of(&engine, tenant.id.as_str()).recount().await;
+            Bot::new(&engine, tenant.id.as_str()).recount().await;
         }
         let record = world.store.record();
         assert!(record.live.is_empty(), "all have ended");

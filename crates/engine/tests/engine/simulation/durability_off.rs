@@ -54,7 +54,7 @@ async fn live(mut dice: Dice) -> usize {
                 continue;
             }
             busy.push(session.clone());
-            let bot = Bot::of(&engine, session.0);
+            let bot = Bot::new(&engine, session.0);
             let ends = dice.once_in(12);
             let bytes = usize::try_from(dice.below(6_000)).unwrap();
             let text = format!("{round}.{number} {}", "x".repeat(bytes));
@@ -86,7 +86,7 @@ async fn live(mut dice: Dice) -> usize {
         if dice.once_in(6) {
             sleep(std::time::Duration::from_secs(dice.below(100))).await;
             for ((tenant, session), texts) in &kept {
-                let bot = Bot::of(&engine, tenant);
+                let bot = Bot::new(&engine, tenant);
                 assert_eq!(
                     bot.live(session).await.as_ref(),
                     Ok(texts),
@@ -97,7 +97,7 @@ async fn live(mut dice: Dice) -> usize {
     }
     settle().await;
     for id in TENANTS {
-        let bot = Bot::of(&engine, id);
+        let bot = Bot::new(&engine, id);
         bot.recount().await;
         let sessions = kept.keys().filter(|(tenant, _)| *tenant == id).count();
         assert_eq!(bot.stats().sessions_live, sessions as u64);

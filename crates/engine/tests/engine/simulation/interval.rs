@@ -75,7 +75,7 @@ async fn live(world: World, dice: &mut Dice, is_killed: bool) -> (Acknowledged, 
     let mut acknowledged = Acknowledged::new();
     for number in 0..STEPS {
         let (tenant, _) = *dice.one_of(&TENANTS);
-        let bot = Bot::of(&engine, tenant);
+        let bot = Bot::new(&engine, tenant);
         let id = format!("s{}", dice.below(5));
         match dice.below(13) {
             0..6 => {
@@ -116,7 +116,7 @@ async fn live(world: World, dice: &mut Dice, is_killed: bool) -> (Acknowledged, 
         engine.sessions.sweep(None).await.unwrap();
         sleep(Duration::from_millis(2 * FLUSH_MS)).await;
         for (tenant, _) in TENANTS {
-            Bot::of(&engine, tenant).recount().await;
+            Bot::new(&engine, tenant).recount().await;
         }
         engine.close().await;
     }

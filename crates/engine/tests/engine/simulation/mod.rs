@@ -266,7 +266,7 @@ impl Simulation {
         let mut calls = JoinSet::new();
         for _ in 0..1 + self.dice.below(12) {
             let (id, _, _, turns) = *self.dice.one_of(&TENANTS);
-            let bot = Bot::of(engine, id);
+            let bot = Bot::new(engine, id);
             let session = self.choose_session(&bot);
             let client = Client::new(
                 bot,
@@ -309,7 +309,7 @@ impl Simulation {
         assert_eq!(self.store.record().violations, Vec::<String>::new());
         let mut total = 0;
         for (id, cap, _, turns) in TENANTS {
-            let bot = Bot::of(engine, id);
+            let bot = Bot::new(engine, id);
             model::check_sessions(&bot, turns, &self.store).await;
             bot.recount().await;
             let stats = bot.stats();

@@ -52,7 +52,7 @@ async fn multithreaded_simulation_keeps_what_was_acknowledged() {
             }
             let mut calls = JoinSet::new();
             for _ in 0..100 {
-                let bot = Bot::of(&engine, TENANTS[usize::try_from(dice.below(3)).unwrap()]);
+                let bot = Bot::new(&engine, TENANTS[usize::try_from(dice.below(3)).unwrap()]);
                 let session = format!("s{}", dice.below(7));
                 let (model, store) = (Arc::clone(&model), Arc::clone(&world.store));
                 let client = Client::new(bot, session, TURNS_MAX, model, store);
@@ -69,7 +69,7 @@ async fn multithreaded_simulation_keeps_what_was_acknowledged() {
         // Sessions above the caps are evicted after the start, possibly already by the sweeper.
         engine.enforce_limits().await;
         for tenant in TENANTS {
-            let bot = Bot::of(&engine, tenant);
+            let bot = Bot::new(&engine, tenant);
             engine.transcripts.settled(&bot.tenant).await.unwrap();
             check_sessions(&bot, TURNS_MAX, &world.store).await;
             bot.recount().await;

@@ -133,7 +133,7 @@ async fn charges_calibrate_one_tenant_and_model_only() {
     let mut config = with_models(unswept(), models.into());
     config.tenants.push(tenant("other", Default::default()));
     let engine = World::new(config).open().await;
-    let (bot, other) = (Bot::of(&engine, ACME), Bot::of(&engine, "other"));
+    let (bot, other) = (Bot::new(&engine, ACME), Bot::new(&engine, "other"));
     for bot in [&bot, &other] {
         bot.say("a", &"x".repeat(20_000)).await.unwrap();
     }
@@ -178,7 +178,7 @@ async fn memory_block_does_not_affect_calibration() {
     let mut config = with_models(unswept(), vec![model("m", 500_000, &Arc::default())]);
     config.tenants.push(tenant("other", Default::default()));
     let engine = World::new(config).open().await;
-    let (bot, other) = (Bot::of(&engine, ACME), Bot::of(&engine, "other"));
+    let (bot, other) = (Bot::new(&engine, ACME), Bot::new(&engine, "other"));
     for bot in [&bot, &other] {
         bot.say("a", &"x".repeat(4_000)).await.unwrap();
     }

@@ -18,10 +18,12 @@ impl Extra {
         if json.is_empty() {
             return Self::default();
         }
-        serde_json::from_str(json).map(Self::of).unwrap_or_default()
+        serde_json::from_str(json)
+            .map(Self::new)
+            .unwrap_or_default()
     }
 
-    pub(super) fn of(mut rest: Map<String, Value>) -> Self {
+    pub(super) fn new(mut rest: Map<String, Value>) -> Self {
         let mut ours = Map::new();
         if let Some(value) = rest.get_mut(OURS) {
             if let Value::Object(object) = value.take() {

@@ -18,7 +18,7 @@ use crate::tokens::image_side_px;
 const STEPS: usize = 5;
 
 /// Position of an image: its turn, its part, and its part within a result.
-type Place = (usize, usize, Option<usize>);
+type ImagePosition = (usize, usize, Option<usize>);
 
 pub(super) fn limited<'a>(
     format: MessageFormat,
@@ -44,7 +44,11 @@ pub(super) fn limited<'a>(
 }
 
 /// Returns the images of the request, oldest first, with their longer side in pixels; 0 if unknown.
-fn images(format: MessageFormat, turns: &[Turn], limits: &ImageLimits) -> Vec<(Place, u64)> {
+fn images(
+    format: MessageFormat,
+    turns: &[Turn],
+    limits: &ImageLimits,
+) -> Vec<(ImagePosition, u64)> {
     let mut images = Vec::new();
     if *limits == ImageLimits::NONE {
         return images;
@@ -89,7 +93,7 @@ fn surplus(images: usize, limit: usize) -> usize {
 ///
 /// Large images are valid only in a request with few images: if one of the newest is large, all
 /// older ones are removed.
-fn beyond(images: &[(Place, u64)], limits: &ImageLimits) -> Vec<Place> {
+fn beyond(images: &[(ImagePosition, u64)], limits: &ImageLimits) -> Vec<ImagePosition> {
     let fits = |side: u64, side_max: u64| side <= side_max;
     let (mut sent, mut out): (Vec<_>, Vec<_>) = images
         .iter()

@@ -88,14 +88,14 @@ struct Writer {
     messages: Vec<Value>,
     ends: Vec<usize>,
     /// Content to write after the last result.
-    waiting: Option<Waiting>,
+    waiting: Option<DeferredUserMessage>,
     /// Ids of calls that have no result yet.
     open_calls: Vec<Value>,
     nonce: Nonce,
 }
 
 /// Parts for a user message that came with the results of a call.
-struct Waiting {
+struct DeferredUserMessage {
     /// First turn that they belong to.
     turn: usize,
     fields: Map<String, Value>,
@@ -132,7 +132,7 @@ impl Writer {
 
     /// Writes the waiting content, and moves the ends of its turns after it.
     fn flush(&mut self) {
-        let Some(Waiting {
+        let Some(DeferredUserMessage {
             turn,
             fields,
             parts,
@@ -173,7 +173,7 @@ impl Writer {
             return;
         }
         let turn = self.ends.len();
-        let empty = || Waiting {
+        let empty = || DeferredUserMessage {
             turn,
             fields: Map::new(),
             parts: Vec::new(),

@@ -24,7 +24,7 @@ use crate::messages::calls;
 use crate::messages::fields::{OURS, extra};
 
 /// Position of a part: index of its turn, and index within the turn.
-type Place = (usize, usize);
+type PartPosition = (usize, usize);
 
 /// Maximum length in bytes of an output that a note quotes as JSON.
 const QUOTE_BYTES_MAX: usize = 16 << 10;
@@ -39,18 +39,18 @@ enum Edit {
     /// Drop it.
     Drop,
     /// Drop it, and the reasoning that led to it.
-    Leave,
+    DropWithReasoning,
 }
 
 /// A call that is not answered by a result part.
 #[derive(Debug, Default)]
 struct OpenCall {
-    place: Place,
+    place: PartPosition,
     /// Index of the last turn that belongs to it.
     last_turn: usize,
     /// Calls that it makes, and other parts that name it as their caller.
-    made: Vec<Place>,
-    answers: Vec<Place>,
+    made: Vec<PartPosition>,
+    answers: Vec<PartPosition>,
 }
 
 /// Returns the turns without incomplete pairs.
@@ -78,7 +78,7 @@ pub(super) fn paired<'a>(
 struct Finder<'a> {
     format: MessageFormat,
     turns: &'a [Turn],
-    edits: BTreeMap<Place, Edit>,
+    edits: BTreeMap<PartPosition, Edit>,
     /// Ids of all earlier calls.
     known: HashSet<Box<str>>,
     /// Calls that the provider or a program answers, by id.
@@ -86,7 +86,7 @@ struct Finder<'a> {
     /// Id of the program that makes a call, by the id of the call.
     programs: HashMap<&'a str, Box<str>>,
     /// Calls whose type has no synthesized answer, by id.
-    unanswerable: HashMap<&'a str, Place>,
+    unanswerable: HashMap<&'a str, PartPosition>,
 }
 
 impl<'a> Finder<'a> {
@@ -102,7 +102,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    fn edits(mut self, is_request: bool) -> BTreeMap<Place, Edit> {
+    fn edits(mut self, is_request: bool) -> BTreeMap<PartPosition, Edit> {
         let turns = self.turns;
         for (turn_index, turn) in turns.iter().enumerate() {
             for (part_index, part) in turn.parts.iter().enumerate() {
@@ -115,12 +115,12 @@ impl<'a> Finder<'a> {
         self.edits
     }
 
-    fn edit(&mut self, place: Place, edit: Edit) {
+    fn edit(&mut self, place: PartPosition, edit: Edit) {
         let found = self.edits.entry(place).or_insert(edit);
         *found = edit.max(*found);
     }
 
-    fn read(&mut self, place: Place, part: &'a Part, ids: PartIds) {
+    fn read(&mut self, place: PartPosition, part: &'a Part, ids: PartIds) {
         for id in ids.callers {
             match self.open.get_mut(&id) {
                 Some(call) => {
@@ -158,8 +158,8 @@ impl<'a> Finder<'a> {
                 {
                     // Clients answer these with an object of the provider, so this result was
                     // synthesized by memoird.
-                    self.edit(call, Edit::Leave);
-                    self.edit(place, Edit::Leave);
+                    self.edit(call, Edit::DropWithReasoning);
+                    self.edit(place, Edit::DropWithReasoning);
                 }
             }
             _ if ids.name.is_some() || ids.answers.is_some() => {
@@ -171,7 +171,7 @@ impl<'a> Finder<'a> {
 
     fn read_opaque(
         &mut self,
-        place: Place,
+        place: PartPosition,
         part: &Part,
         name: Option<Box<str>>,
         answers: Option<Box<str>>,
@@ -219,7 +219,7 @@ impl<'a> Finder<'a> {
             if !is_open && !between.iter().any(is_said) {
                 continue;
             }
-            self.edit(call.place, Edit::Leave);
+            self.edit(call.place, Edit::DropWithReasoning);
             for place in call.made {
                 self.edit(place, Edit::Unlink);
             }
@@ -229,13 +229,13 @@ impl<'a> Finder<'a> {
         }
         let unanswerable = std::mem::take(&mut self.unanswerable);
         for place in unanswerable.into_values().filter(|place| goes_on(place.0)) {
-            self.edit(place, Edit::Leave);
+            self.edit(place, Edit::DropWithReasoning);
         }
     }
 }
 
 /// Finds reasoning, and items with nothing but encrypted content.
-fn reasoning(turns: &[Turn]) -> BTreeMap<Place, Edit> {
+fn reasoning(turns: &[Turn]) -> BTreeMap<PartPosition, Edit> {
     let is_reasoning = |part: &Part| match &part.kind {
         PartKind::Thinking { .. } => true,
         PartKind::Text(text) if text.is_empty() => {
@@ -256,7 +256,7 @@ fn reasoning(turns: &[Turn]) -> BTreeMap<Place, Edit> {
 }
 
 /// Finds reasoning that is not followed by an item of the model.
-fn lone_reasoning(format: MessageFormat, turns: &[Turn]) -> BTreeMap<Place, Edit> {
+fn lone_reasoning(format: MessageFormat, turns: &[Turn]) -> BTreeMap<PartPosition, Edit> {
     let mut edits = BTreeMap::new();
     let mut is_followed = false;
     for (turn_index, turn) in turns.iter().enumerate().rev() {
@@ -280,7 +280,7 @@ fn lone_reasoning(format: MessageFormat, turns: &[Turn]) -> BTreeMap<Place, Edit
 fn apply(
     format: MessageFormat,
     turns: &mut Cow<'_, [Turn]>,
-    edits: &BTreeMap<Place, Edit>,
+    edits: &BTreeMap<PartPosition, Edit>,
     nonce: Nonce,
 ) {
     if edits.is_empty() {
@@ -293,7 +293,7 @@ fn apply(
             Edit::Unlink => edited.unlink(part),
             Edit::Note => edited.note(part, nonce),
             Edit::Drop => edited.remove(part),
-            Edit::Leave => edited.leave(format, part),
+            Edit::DropWithReasoning => edited.leave(format, part),
         }
         edited.close();
     }

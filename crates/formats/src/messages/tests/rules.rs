@@ -11,7 +11,7 @@ fn sent(format: MessageFormat, turns: &[Turn], provider: Provider, model: &str) 
     let options = RenderOptions {
         system: "Be brief.",
         is_request: true,
-        rules: MessageRules::of(provider, model),
+        rules: MessageRules::for_model(provider, model),
         ..RenderOptions::default()
     };
     let rendered = render(format, turns, &options);

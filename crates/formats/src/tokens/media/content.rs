@@ -22,7 +22,7 @@ pub(in crate::tokens) enum Content<'a> {
 const PREFIX_BYTES_MAX: usize = 1_024;
 
 impl<'a> Content<'a> {
-    pub(in crate::tokens) fn of(source: &'a MediaSource) -> Self {
+    pub(in crate::tokens) fn new(source: &'a MediaSource) -> Self {
         match source {
             MediaSource::Data(bytes) => Self::Bytes(bytes),
             MediaSource::Uri(uri) => Self::of_data_uri(uri).unwrap_or(Self::Elsewhere(uri)),
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn content_is_classified_by_uri() {
-        let of = |uri: &str| match Content::of(&MediaSource::Uri(uri.into())) {
+        let of = |uri: &str| match Content::new(&MediaSource::Uri(uri.into())) {
             Content::Bytes(_) => unreachable!("a URI"),
             Content::Base64 { media_type, data } => format!("base64 {media_type} {data}"),
             Content::Plain { media_type, data } => format!("plain {media_type} {data}"),

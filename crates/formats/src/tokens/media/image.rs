@@ -25,7 +25,7 @@ const SIDE_PX_MAX: u64 = 65_535;
 
 impl Detail {
     /// Parses the detail of an OpenAI part, in chat completions or responses.
-    pub(super) fn of(object: &Value) -> Self {
+    pub(super) fn read(object: &Value) -> Self {
         let detail = object
             .pointer("/image_url/detail")
             .or_else(|| object.get("detail"));

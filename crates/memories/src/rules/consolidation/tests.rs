@@ -218,7 +218,7 @@ fn a_report_says_every_decision_with_its_reasons() {
         report["explanations"][20]["missed"][0],
         "others were better"
     );
-    assert_eq!(report["date"], Date::of(now()).to_string());
+    assert_eq!(report["date"], Date::from_timestamp(now()).to_string());
 }
 
 fn evidence() -> impl Strategy<Value = Vec<Evidence>> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::compaction::transcript::{Call, TranscriptTurn};
-use memoird_core::compaction::{Body, Summary, Written};
+use memoird_core::compaction::{ModelSections, Summary, SummaryBody};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::nonce::Nonce;
 use memoird_core::time::Timestamp;
@@ -103,9 +103,9 @@ impl Wire {
 
 /// A request for a summary of two turns after a previous summary.
 fn ask() -> Arc<SummaryRequest> {
-    let body = Body {
+    let body = SummaryBody {
         recent: "user: tea".to_owned(),
-        ..Body::default()
+        ..SummaryBody::default()
     };
     let previous = Summary {
         number: 1,
@@ -124,10 +124,10 @@ fn ask() -> Arc<SummaryRequest> {
         session: SessionId::parse("telegram:4711").expect("a session"),
         generation: Generation::new(1_700_000_000_000, 7),
         previous: Some(Arc::new(previous)),
-        chunks: vec![Written {
+        chunks: vec![ModelSections {
             standing: vec!["Never with sugar.".to_owned()],
             details: "They want tea.".to_owned(),
-            ..Written::default()
+            ..ModelSections::default()
         }],
         turns: [
             said,

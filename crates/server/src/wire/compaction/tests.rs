@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
-use memoird_core::compaction::{Body, CompactionStatus};
+use memoird_core::compaction::{CompactionStatus, SummaryBody};
 use memoird_core::history::Totals;
 use memoird_core::ids::{Generation, SessionId};
 use memoird_core::session::Head;
@@ -51,7 +51,7 @@ fn summary() -> Arc<Summary> {
         turns: 28,
         made_at: Timestamp::from_ms(5_000),
         by: "extractive".into(),
-        body: Body::default(),
+        body: SummaryBody::default(),
         text: "in short".into(),
     })
 }

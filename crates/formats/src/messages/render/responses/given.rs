@@ -71,7 +71,7 @@ fn by_items(role: Role, described: Vec<Value>, mut parts: &[Part]) -> Option<Vec
         let (these, more) = parts.split_at_checked(count)?;
         parts = more;
         let said: Vec<&Part> = these.iter().collect();
-        items.push(message(role, Extra::of(rest).rest, &said)?);
+        items.push(message(role, Extra::new(rest).rest, &said)?);
     }
     let is_placeholder = |part: &Part| Extra::read(&part.extra_json).is_placeholder();
     parts.iter().all(is_placeholder).then_some(items)

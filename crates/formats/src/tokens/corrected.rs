@@ -10,7 +10,7 @@ use crate::model::Provider;
 /// 1.1. Models with open weights vary more. Non-Latin scripts cost Claude and many open models more
 /// than OpenAI's vocabulary of 200,000, so each non-ASCII character adds a fraction of a token.
 #[derive(Clone, Copy, Debug)]
-pub struct LeaningTokenizer {
+pub struct CorrectedTokenizer {
     /// Percentage of the count of `o200k_base`.
     percent: usize,
     /// Hundredths of a token added per non-ASCII character.
@@ -24,7 +24,7 @@ pub struct LeaningTokenizer {
 /// the count.
 const MARGIN: f64 = 0.015;
 
-impl LeaningTokenizer {
+impl CorrectedTokenizer {
     pub fn new(provider: Provider) -> Self {
         let (percent, not_ascii_percent) = match provider {
             Provider::Anthropic => (110, 35),
@@ -39,7 +39,7 @@ impl LeaningTokenizer {
     }
 }
 
-impl Tokenizer for LeaningTokenizer {
+impl Tokenizer for CorrectedTokenizer {
     fn count(&self, text: &str) -> usize {
         let tokens = OpenAiTokenizer::O200k.count(text) * self.percent;
         let others = match self.not_ascii_percent {
@@ -64,7 +64,7 @@ mod tests {
         let english = "She read the letters twice, and asked whether his ship could leave.";
         let chinese = "今天下午我们在图书馆见面，然后一起去看新开的展览。";
         for provider in [Provider::Anthropic, Provider::Google, Provider::Open] {
-            let leaning = LeaningTokenizer::new(provider);
+            let leaning = CorrectedTokenizer::new(provider);
             for text in [english, chinese] {
                 assert!(
                     leaning.count(text) >= O200k.count(text),
@@ -73,7 +73,7 @@ mod tests {
             }
             assert_eq!(leaning.count(""), 0);
         }
-        let claude = LeaningTokenizer::new(Provider::Anthropic);
+        let claude = CorrectedTokenizer::new(Provider::Anthropic);
         assert!(claude.count(chinese) > O200k.count(chinese) * 3 / 2);
     }
 }
