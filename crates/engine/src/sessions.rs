@@ -9,100 +9,75 @@
 
 mod census;
 mod cluster;
+mod cluster_state;
 mod commit;
 mod end;
+mod end_listener;
+mod ended_keys;
 mod evict;
 mod expiry;
 mod freshness;
+mod handle;
 mod keyed_ids;
+mod keyed_ids_reader;
 mod listing;
 mod load;
 mod orders;
 mod quota;
 mod recover;
+mod reload_queue;
 mod single_flight;
 mod slot;
 mod start;
 mod table;
+mod tally;
 mod unload;
 mod update;
+mod version_checks;
 mod view;
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use memoird_core::change::{Change, ChangeSet, EndReason};
-use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
-use memoird_core::nonce::{Nonce, NonceSecret};
-use memoird_core::session::Session;
-use memoird_core::time::{Now, Steady};
+use memoird_core::change::EndReason;
+use memoird_core::nonce::NonceSecret;
 
 use crate::blocking::Blocking;
 use crate::cluster::Cluster;
 use crate::error::EngineError;
-use crate::events::{EventKind, EventSignal};
+use crate::events::EventSignal;
 use crate::ids::Ids;
-use crate::journal::{Committer, Journal, JournalConfig, Permit, Submitted};
+use crate::journal::{Committer, Journal, JournalConfig};
 use crate::machine::{self, Machine};
 use crate::stats::Stats;
 use crate::store_handle::StoreHandle;
 use crate::tenants::{Tenant, Tenants};
 use crate::worker::Supervisor;
 
-use census::{Census, SessionReservation};
+use census::Census;
 use cluster::ClusterSessionsWorker;
-use commit::{SubmittedChange, Tally};
-use end::EndedKeys;
+use cluster_state::ClusterState;
+use ended_keys::EndedKeys;
 use expiry::Sweeper;
 use freshness::FreshnessWorker;
-use keyed_ids::{KeyedIds, KeyedIdsReader};
-use load::{ReloadQueue, ReloadWorker};
+use handle::SessionsInner;
+use keyed_ids::KeyedIds;
+use keyed_ids_reader::KeyedIdsReader;
+use load::ReloadWorker;
 use quota::QuotaCounter;
-use slot::{Slot, SlotInner};
+use reload_queue::ReloadQueue;
 use table::Table;
+use tally::SubmittedChange;
 use unload::Unloader;
 
 pub use end::EndedSession;
-pub(crate) use end::{EndListener, Ending};
+pub(crate) use end_listener::{EndListener, Ending};
+pub(crate) use handle::SessionRef;
+pub use handle::Sessions;
 pub use listing::{SessionListPosition, SessionOrder, SessionPage, SessionQuery};
 pub(crate) use single_flight::{Flight, SingleFlight};
 pub(crate) use slot::SessionVersion;
 pub(crate) use update::{Decision, Effect, Update, UpdateOptions, WhenAbsent};
 pub use view::SessionView;
-
-/// Maximum attempts of a command. Each lost attempt means that another command succeeded.
-const ATTEMPTS_MAX: usize = 64;
-
-/// Handle to all sessions of the process. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Sessions {
-    shared: Arc<SessionsInner>,
-}
-
-#[derive(Debug)]
-struct SessionsInner {
-    tenants: Arc<Tenants>,
-    machine: Arc<dyn Machine>,
-    ids: Ids,
-    journal: Arc<Journal<SubmittedChange>>,
-    /// Store of the journal, if there is one.
-    store: Option<StoreHandle>,
-    /// Set if other daemons share the journal.
-    cluster: Option<cluster::ClusterState>,
-    table: Table,
-    single_flight: SingleFlight<SessionKey>,
-    census: Arc<Census>,
-    reload_queue: ReloadQueue,
-    /// Held while a session is selected and ended to enforce a cap.
-    enforcing_caps: Mutex<()>,
-    keyed_ids: KeyedIds,
-    /// Tenants with session starts waiting for a cap.
-    starters: SingleFlight<TenantId>,
-    ended_keys: EndedKeys,
-    end_listener: Arc<dyn EndListener>,
-    event_signal: Arc<EventSignal>,
-    nonce_secret: NonceSecret,
-}
 
 pub(crate) struct SessionParts {
     pub(crate) tenants: Arc<Tenants>,
@@ -120,58 +95,6 @@ pub(crate) struct SessionParts {
     pub(crate) cluster: Option<Cluster>,
 }
 
-/// Reference to a session by tenant and client session id.
-#[derive(Clone, Debug)]
-pub(crate) struct SessionRef {
-    pub(crate) tenant: Arc<Tenant>,
-    pub(crate) key: SessionKey,
-}
-
-/// Changes of one session to be written atomically.
-struct Submission {
-    set: ChangeSet,
-    /// Turns removed from the history by these changes.
-    dropped_turns: u64,
-    /// For an eviction, the reservation of the session that replaces it.
-    successor: Option<SessionReservation>,
-}
-
-impl Submission {
-    fn new(changes: Vec<Change>) -> Self {
-        Self {
-            set: ChangeSet { changes },
-            dropped_turns: 0,
-            successor: None,
-        }
-    }
-}
-
-impl SessionRef {
-    pub(crate) fn new(tenant: &Arc<Tenant>, session: &SessionId) -> Self {
-        let key = SessionKey {
-            tenant: tenant.id.clone(),
-            session: session.clone(),
-        };
-        Self {
-            tenant: Arc::clone(tenant),
-            key,
-        }
-    }
-
-    fn not_found(&self) -> EngineError {
-        EngineError::SessionNotFound {
-            session: self.key.session.clone(),
-        }
-    }
-}
-
-impl SessionsInner {
-    /// Store of the journal. Fails with [`EngineError::JournalOff`] without one.
-    fn store(&self) -> Result<&StoreHandle, EngineError> {
-        self.store.as_ref().ok_or(EngineError::JournalOff)
-    }
-}
-
 impl Sessions {
     pub(crate) fn new(parts: SessionParts, max_sessions: usize) -> Self {
         let nonce_secret = parts
@@ -182,7 +105,7 @@ impl Sessions {
             tenants: parts.tenants,
             machine: parts.machine,
             ids: Ids::default(),
-            cluster: parts.cluster.map(cluster::ClusterState::new),
+            cluster: parts.cluster.map(ClusterState::new),
             journal: Arc::new(parts.journal),
             store: parts.store,
             table: Table::default(),
@@ -199,12 +122,6 @@ impl Sessions {
         Self {
             shared: Arc::new(shared),
         }
-    }
-
-    /// Nonce for a prompt about the turns of a generation up to `through_seq`.
-    pub fn prompt_nonce(&self, generation: Generation, through_seq: u64) -> Nonce {
-        let secret = &self.shared.nonce_secret;
-        secret.prompt_nonce(generation, through_seq)
     }
 
     pub(crate) fn start_workers(
@@ -274,116 +191,6 @@ impl Sessions {
                 inner.count_content(tenant);
             }
         }
-    }
-
-    pub(crate) fn tenants(&self) -> &Tenants {
-        &self.shared.tenants
-    }
-
-    /// Number of a tenant's live sessions. In a cluster, the number of some seconds ago.
-    pub(crate) fn count(&self, tenant: &TenantId) -> usize {
-        match &self.shared.cluster {
-            Some(cluster) => cluster.count(tenant),
-            None => self.shared.census.count(tenant),
-        }
-    }
-
-    pub(crate) fn have_journal(&self) -> bool {
-        self.shared.journal.is_on()
-    }
-
-    pub(crate) fn is_journal_failing(&self) -> bool {
-        self.shared.journal.is_failing()
-    }
-
-    pub(crate) fn journal_failure(&self) -> Option<EngineError> {
-        self.shared.journal.last_failure()
-    }
-
-    /// Waits until every change submitted so far is written or rejected.
-    ///
-    /// Fails if they cannot be written now and are retried later.
-    pub(crate) async fn wait_all_processed(&self) -> Result<(), EngineError> {
-        self.shared.journal.wait_all_processed().await
-    }
-
-    /// Waits until every change of a tenant submitted so far is written or rejected.
-    ///
-    /// Returns the number of the batch that contains the last of them.
-    pub(crate) async fn wait_processed_of(&self, tenant: &Tenant) -> Result<u64, EngineError> {
-        let last = tenant.last_ticket.load(Ordering::Relaxed);
-        let journal = &self.shared.journal;
-        journal.wait_processed_of(&tenant.id, last).await?;
-        Ok(tenant.last_batch.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn notify_watchers(&self) {
-        self.shared.event_signal.notify();
-    }
-
-    pub(crate) fn publish(&self, session: &SessionRef, generation: Generation, kind: EventKind) {
-        let at = self.now().wall;
-        let events = &session.tenant.events;
-        events.push(at, &session.key.session, generation, kind);
-        self.shared.event_signal.notify();
-    }
-
-    pub(crate) fn now(&self) -> Now {
-        self.shared.machine.now()
-    }
-
-    /// Idempotency keys from before this time are expired.
-    fn keys_since(&self, tenant: &Tenant) -> Steady {
-        let limit_ms = tenant.policy().limits.idempotency_ms;
-        Steady(self.now().steady.0.saturating_sub(limit_ms))
-    }
-
-    /// Creates a session, or its next generation.
-    fn begin(&self, key: &SessionKey, now: Now) -> (Session, Change) {
-        let generation = self.new_generation(now);
-        let (mut fresh, begin) = Session::begin(key, generation, now);
-        fresh.set_nonce(self.shared.nonce_secret.nonce(generation));
-        (fresh, begin)
-    }
-
-    fn new_generation(&self, now: Now) -> Generation {
-        let shared = &self.shared;
-        shared.ids.generation(&*shared.machine, now.wall)
-    }
-
-    /// Submits changes of one session. Must be called under its lock.
-    fn submit(
-        &self,
-        slot: &Arc<Slot>,
-        inner: &mut SlotInner,
-        permit: Permit,
-        submission: Submission,
-    ) -> Submitted {
-        let Submission {
-            set,
-            dropped_turns,
-            successor,
-        } = submission;
-        let shared = &self.shared;
-        let mut tally = Tally::new(&set, dropped_turns);
-        if !shared.journal.is_on() {
-            tally.publish(slot, self.now().wall);
-            shared.event_signal.notify();
-        } else if set.changes.iter().any(Change::has_idempotency_key) {
-            shared.keyed_ids.insert(&slot.key, self.now().steady);
-        }
-        let change = SubmittedChange {
-            slot: Arc::clone(slot),
-            epoch: inner.epoch,
-            tally,
-            has_deliveries: set.changes.iter().any(Change::owes),
-            successor,
-        };
-        let submitted = shared.journal.submit(permit, set, change);
-        inner.ticket = submitted.ticket;
-        let last = &slot.tenant.last_ticket;
-        last.fetch_max(submitted.ticket, Ordering::Relaxed);
-        submitted
     }
 
     /// Ends every session at shutdown. Used only without a journal.

@@ -5,8 +5,8 @@
 //! Concurrent changes by other daemons are safe: an end is written only on the version it was based
 //! on.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
@@ -17,10 +17,9 @@ use memoird_store::{LiveOrder, LiveQuery, Store};
 
 use super::end::{EndAttempt, EndCondition, EndRequest, EndedSession, EndedSlot};
 use super::expiry::ENDS_PER_BATCH;
-use super::freshness::VersionChecks;
+use super::handle::{SessionRef, Sessions};
+use super::listing::SessionOrder;
 use super::slot::{Slot, SlotState};
-use super::{SessionOrder, SessionRef, Sessions};
-use crate::cluster::Cluster;
 use crate::error::EngineError;
 use crate::machine::Stopwatch;
 use crate::tenants::{NEVER_MS, Tenant};
@@ -38,29 +37,6 @@ const CACHED_MAX: usize = 100_000;
 /// Maximum number of sessions dropped from memory per step.
 const DROPPED_MAX: usize = 8_192;
 
-#[derive(Debug)]
-pub(super) struct ClusterState {
-    pub(super) cluster: Cluster,
-    pub(super) version_checks: VersionChecks,
-    /// Number of live sessions by tenant, as of the last count.
-    counts: Mutex<HashMap<TenantId, usize>>,
-}
-
-impl ClusterState {
-    pub(super) fn new(cluster: Cluster) -> Self {
-        Self {
-            cluster,
-            version_checks: VersionChecks::default(),
-            counts: Mutex::default(),
-        }
-    }
-
-    pub(super) fn count(&self, tenant: &TenantId) -> usize {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.get(tenant).copied().unwrap_or(0)
-    }
-}
-
 impl Sessions {
     /// Counts the live sessions of all daemons, by tenant.
     async fn count_in_journal(&self) -> Result<BTreeMap<TenantId, usize>, EngineError> {
@@ -72,8 +48,7 @@ impl Sessions {
             .map(|(tenant, live)| (tenant, count(live)))
             .collect();
         if let Some(shared) = &self.shared.cluster {
-            let mut counts = shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            *counts = counted.clone().into_iter().collect();
+            shared.set_counts(&counted);
         }
         Ok(counted)
     }

@@ -1,19 +1,17 @@
 //! Ending a generation: it is marked under the session's lock, written, and removed from the table.
 
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use hashlink::LinkedHashMap;
 use memoird_core::change::{Change, EndReason};
-use memoird_core::idempotency::Keys;
-use memoird_core::ids::{Generation, HookName, SessionId, SessionKey, TenantId};
+use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady};
 
 use super::census::SessionReservation;
-use super::freshness::ObservedVersion;
+use super::end_listener::Ending;
+use super::handle::{ATTEMPTS_MAX, SessionRef, Sessions, Submission};
 use super::slot::{Slot, SlotInner, SlotState};
-use super::{ATTEMPTS_MAX, SessionRef, Sessions, Submission};
+use super::version_checks::ObservedVersion;
 use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
 use crate::tenants::Tenant;
@@ -25,29 +23,6 @@ pub struct EndedSession {
     pub session: SessionId,
     pub generation: Generation,
     pub reason: EndReason,
-}
-
-/// Receives the ends of sessions.
-pub(crate) trait EndListener: Debug + Send + Sync + 'static {
-    /// The hooks to deliver this end to.
-    fn hooks_for_end(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]>;
-
-    /// Called with an ending session, under its lock. Without a journal, its content is then lost.
-    fn session_ending(&self, ending: &Ending<'_>, hooks_to_call: &[HookName]);
-
-    /// Called when new pending deliveries are in the journal.
-    fn deliveries_added(&self);
-}
-
-/// An ending session, as far as it is in memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ending<'a> {
-    pub(crate) key: &'a SessionKey,
-    pub(crate) head: &'a Head,
-    /// The whole session, if it is loaded.
-    pub(crate) session: Option<&'a Session>,
-    pub(crate) reason: EndReason,
-    pub(crate) at: Now,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -328,55 +303,5 @@ impl Sessions {
             .map(|options| fresh.set_options(options));
         *session = fresh;
         [end, begin].into_iter().chain(options).collect()
-    }
-}
-
-/// Idempotency keys of ended sessions, retained in memory if there is no journal.
-///
-/// Holds up to [`ENDED_KEYS_MAX`] keys, of the sessions that ended last.
-#[derive(Debug, Default)]
-pub(super) struct EndedKeys {
-    inner: Mutex<EndedKeysInner>,
-}
-
-#[derive(Debug, Default)]
-struct EndedKeysInner {
-    sessions: LinkedHashMap<SessionKey, Keys>,
-    count: usize,
-}
-
-const ENDED_KEYS_MAX: usize = 100_000;
-
-impl EndedKeys {
-    fn insert(&self, key: &SessionKey, keys: Keys) {
-        if keys.is_empty() {
-            return;
-        }
-        let mut inner = self.lock();
-        inner.count += keys.len();
-        if let Some(before) = inner.sessions.insert(key.clone(), keys) {
-            inner.count -= before.len();
-        }
-        while inner.count > ENDED_KEYS_MAX {
-            let Some((_, oldest)) = inner.sessions.pop_front() else {
-                break;
-            };
-            inner.count -= oldest.len();
-        }
-    }
-
-    fn remove(&self, key: &SessionKey) -> u64 {
-        let mut inner = self.lock();
-        let removed = inner.sessions.remove(key).map_or(0, |keys| keys.len());
-        inner.count -= removed;
-        removed as u64
-    }
-
-    pub(super) fn get(&self, key: &SessionKey) -> Keys {
-        self.lock().sessions.get(key).cloned().unwrap_or_default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, EndedKeysInner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

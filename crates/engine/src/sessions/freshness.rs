@@ -4,82 +4,16 @@
 //! change is sent only after a version check that began after the call did. Concurrent checks are
 //! batched.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use memoird_core::ids::Generation;
 use memoird_store::Store;
-use tokio::sync::{Notify, oneshot};
 
-use super::Sessions;
-use super::slot::{Slot, SlotInner};
+use super::handle::Sessions;
+use super::slot::Slot;
+use super::version_checks::{ObservedVersion, VersionChecks};
 use crate::error::EngineError;
 use crate::worker::{WorkError, Worker};
-
-/// Maximum number of versions per check.
-const CHECKS_PER_BATCH: usize = 1_024;
-
-/// The version of a session that a call observed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ObservedVersion {
-    generation: Generation,
-    ticket: u64,
-    epoch: u32,
-}
-
-impl ObservedVersion {
-    /// The version under a held lock. `None` if not even the head is in memory.
-    pub(super) fn new(inner: &SlotInner) -> Option<Self> {
-        Some(Self {
-            generation: inner.head()?.generation,
-            ticket: inner.ticket,
-            epoch: inner.epoch,
-        })
-    }
-}
-
-/// Queue of versions to compare with the journal.
-#[derive(Debug, Default)]
-pub(super) struct VersionChecks {
-    queue: Mutex<Queue>,
-    arrived: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: Vec<VersionCheck>,
-    is_closed: bool,
-}
-
-#[derive(Debug)]
-struct VersionCheck {
-    generation: Generation,
-    reply: oneshot::Sender<Result<bool, EngineError>>,
-}
-
-impl VersionChecks {
-    async fn compare(&self, generation: Generation) -> Result<bool, EngineError> {
-        let (reply, is_current) = oneshot::channel();
-        {
-            let mut queue = self.lock();
-            if queue.is_closed {
-                return Err(EngineError::Stopping);
-            }
-            queue.waiting.push(VersionCheck { generation, reply });
-        }
-        self.arrived.notify_one();
-        is_current.await.unwrap_or(Err(EngineError::Stopping))
-    }
-
-    fn take(&self) -> Vec<VersionCheck> {
-        let mut queue = self.lock();
-        let count = queue.waiting.len().min(CHECKS_PER_BATCH);
-        queue.waiting.drain(..count).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Sessions {
     /// Whether the observed version is durable and, in a cluster, the newest since the call began.
@@ -152,9 +86,7 @@ impl Worker for FreshnessWorker {
         let Some(checks) = self.version_checks() else {
             return std::future::pending().await;
         };
-        while checks.lock().waiting.is_empty() {
-            checks.arrived.notified().await;
-        }
+        checks.wait().await;
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
@@ -188,9 +120,7 @@ impl Worker for FreshnessWorker {
 
     async fn finish(&mut self) {
         if let Some(checks) = self.version_checks() {
-            let mut queue = checks.lock();
-            queue.is_closed = true;
-            queue.waiting.clear();
+            checks.close();
         }
     }
 }

@@ -1,16 +1,14 @@
 //! Loading sessions from the journal, on demand and after a failed write.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::SessionKey;
 use memoird_core::session::{Head, Session};
 use memoird_store::Store;
-use tokio::sync::Notify;
 
+use super::handle::{SessionRef, Sessions};
 use super::slot::{Slot, SlotState};
-use super::{SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
@@ -226,26 +224,6 @@ fn needs_load(state: &SlotState) -> bool {
     matches!(state, SlotState::OnDisk(_) | SlotState::Stale)
 }
 
-/// Sessions with a failed write.
-///
-/// Reloaded immediately, not on the next use, so that counts and lists are correct.
-#[derive(Debug, Default)]
-pub(super) struct ReloadQueue {
-    slots: Mutex<VecDeque<Arc<Slot>>>,
-    arrived: Notify,
-}
-
-impl ReloadQueue {
-    pub(super) fn push(&self, slot: Arc<Slot>) {
-        self.lock().push_back(slot);
-        self.arrived.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Slot>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 pub(super) struct ReloadWorker {
     sessions: Sessions,
 }
@@ -263,14 +241,12 @@ impl Worker for ReloadWorker {
 
     async fn wait(&mut self) {
         let queue = &self.sessions.shared.reload_queue;
-        while queue.lock().is_empty() {
-            queue.arrived.notified().await;
-        }
+        queue.wait().await;
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
         let queue = &self.sessions.shared.reload_queue;
-        let Some(slot) = queue.lock().pop_front() else {
+        let Some(slot) = queue.pop() else {
             return Ok(());
         };
         if let Err(error) = self.sessions.restore(&slot).await {

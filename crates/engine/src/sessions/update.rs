@@ -15,10 +15,11 @@ use memoird_core::session::Session;
 use memoird_core::time::Now;
 
 use super::end::EndRequest;
-use super::freshness::ObservedVersion;
+use super::handle::{ATTEMPTS_MAX, SessionRef, Sessions, Submission};
+use super::slot::SessionVersion;
 use super::slot::{Slot, SlotInner, SlotState, is_breaker_open};
+use super::version_checks::ObservedVersion;
 use super::view::SessionView;
-use super::{ATTEMPTS_MAX, SessionRef, SessionVersion, Sessions, Submission};
 use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
 use crate::tenants::{Policy, Tenant};
