@@ -104,5 +104,5 @@ deny:
     cargo deny check
 
 # Everything, as on a fresh machine
-ci:
-    bash .ci/run
+ci *stages:
+    bash .ci/run {{stages}}
