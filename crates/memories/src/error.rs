@@ -205,7 +205,9 @@ pub enum FileError {
         tenant: String,
     },
     /// The WAL cannot be truncated yet: it has readers, or another forget is in progress.
-    #[error("somebody reads memories, or forgets others: what is left of them is erased later")]
+    #[error(
+        "memories are being read or forgotten by other calls; the remaining bytes are erased later"
+    )]
     LogInUse,
 }
 

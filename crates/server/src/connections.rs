@@ -446,7 +446,7 @@ impl Drop for TableEntry {
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "what a client may do in a time is measured by the executor's own clock"
+    reason = "time limits of connections use the executor's clock"
 )]
 pub(crate) fn now() -> Instant {
     Instant::now()

@@ -29,22 +29,22 @@ use crate::services::Api;
 pub(crate) fn registry(sources: Sources) -> Registry {
     let mut registry = Registry::with_prefix("memoird");
     let commits = sources.api.engine.commit_stats();
-    let help = "How long a journal transaction takes";
+    let help = "Duration of a journal transaction";
     registry.register("commit_seconds", help, commits.commit_seconds.clone());
-    let help = "Change sets of a journal transaction";
+    let help = "Change sets per journal transaction";
     registry.register("commit_batch_sets", help, commits.commit_batch.clone());
-    let help = "How long a call takes";
+    let help = "Duration of a call";
     registry.register("call_seconds", help, sources.calls.seconds());
-    let help = "Hook deliveries by what became of them";
+    let help = "Hook delivery attempts by outcome";
     registry.register("hook_deliveries", help, commits.hooks.deliveries.clone());
-    let help = "How long a hook takes";
+    let help = "Duration of a hook's run";
     registry.register("hook_seconds", help, commits.hooks.seconds.clone());
-    let help = "How long a recall takes, with the embedding of its query";
+    let help = "Duration of a recall, including the embedding of its query";
     let recalls = sources.api.memories.recall_seconds();
     registry.register("recall_seconds", help, recalls);
-    let help = "How long a search of transcripts takes";
+    let help = "Duration of a transcript search";
     registry.register("search_seconds", help, sources.api.search.seconds());
-    let help = "How long a summary takes, from the snapshot to the answer";
+    let help = "Duration of a compaction, from the snapshot to the summary";
     let summaries = commits.compaction_seconds.clone();
     registry.register("compaction_seconds", help, summaries);
     registry.register_collector(Box::new(sources));
@@ -108,15 +108,18 @@ fn encode_by_tenant<T>(
 }
 
 /// Covers all daemons if they share the journal.
-const LIVE: [TenantMetric<TenantSnapshot>; 1] = [level("sessions_live", "Sessions alive", |t| {
-    t.sessions_live
-})];
+const LIVE: [TenantMetric<TenantSnapshot>; 1] =
+    [level("sessions_live", "Live sessions", |t| t.sessions_live)];
 
 const SESSIONS: [TenantMetric<TenantSnapshot>; 15] = [
-    level("turns_live", "Turns in their histories", |t| t.turns_live),
-    level("bytes_live", "Encoded bytes of those turns", |t| {
-        t.bytes_live
+    level("turns_live", "Turns in histories of live sessions", |t| {
+        t.turns_live
     }),
+    level(
+        "bytes_live",
+        "Encoded bytes of turns in histories of live sessions",
+        |t| t.bytes_live,
+    ),
     total("sessions_created", "Generations started", |t| {
         t.sessions_created
     }),
@@ -126,31 +129,33 @@ const SESSIONS: [TenantMetric<TenantSnapshot>; 15] = [
     total("sessions_evicted", "Generations ended by a cap", |t| {
         t.evicted
     }),
-    total("sessions_ended", "Generations ended by their bot", |t| {
+    total("sessions_ended", "Generations ended by a client", |t| {
         t.ended
     }),
     total("turns_appended", "Turns appended", |t| t.turns_appended),
-    total("turns_dropped", "Turns that left to make room", |t| {
-        t.turns_dropped
-    }),
+    total(
+        "turns_dropped",
+        "Turns dropped from histories by their limits",
+        |t| t.turns_dropped,
+    ),
     total("windows_built", "Windows built", |t| t.windows.built),
-    total("windows_refused", "Windows that could not fit", |t| {
-        t.windows.refused
-    }),
-    total("window_tokens", "Tokens of the windows", |t| {
-        t.windows.tokens
-    }),
+    total(
+        "windows_refused",
+        "Windows refused because their fixed content exceeds the budget",
+        |t| t.windows.refused,
+    ),
+    total("window_tokens", "Tokens of windows", |t| t.windows.tokens),
     total(
         "window_tokens_saved",
-        "Tokens of kept turns that windows did not send",
+        "Tokens of stored turns that windows left out",
         |t| t.windows.tokens_saved,
     ),
     total(
         "window_prefix_tokens",
-        "Tokens of the windows in a prefix sent before",
+        "Tokens of windows in a prefix that was sent before",
         |t| t.windows.prefix_tokens,
     ),
-    total("window_cuts", "Cuts made", |t| t.windows.cuts),
+    total("window_cuts", "Cuts of windows", |t| t.windows.cuts),
     total(
         "window_results_trimmed",
         "Tool results that cuts trimmed or replaced",
@@ -161,25 +166,21 @@ const SESSIONS: [TenantMetric<TenantSnapshot>; 15] = [
 const COMPACTIONS: [TenantMetric<CompactionSnapshot>; 5] = [
     total(
         "compaction_tokens_before",
-        "Tokens of what was summarized",
+        "Tokens of summarized turns",
         |c| c.tokens_before,
     ),
-    total("compaction_tokens_after", "Tokens of the summaries", |c| {
+    total("compaction_tokens_after", "Tokens of summaries", |c| {
         c.tokens_after
     }),
     total(
         "compaction_breakers_opened",
-        "Times that a session was left alone",
+        "Openings of the compaction breaker of a session",
         |c| c.breakers_opened,
     ),
-    total(
-        "compactions_undone",
-        "Summaries that were taken back",
-        |c| c.undone,
-    ),
+    total("compactions_undone", "Summaries undone", |c| c.undone),
     level(
         "compaction_breakers_open",
-        "Live sessions that are left alone now",
+        "Live sessions with an open compaction breaker",
         |c| c.breakers_open,
     ),
 ];
@@ -187,50 +188,52 @@ const COMPACTIONS: [TenantMetric<CompactionSnapshot>; 5] = [
 const MEMORIES: [TenantMetric<MemorySnapshot>; 10] = [
     total(
         "recall_notes_lost",
-        "Recalls that dream sweeps will not know of",
+        "Recalls that could not be recorded for dream sweeps",
         |m| m.recalls_lost,
     ),
     total(
         "memories_forgotten",
-        "Memories forgotten, older versions included",
+        "Memories forgotten, including superseded versions",
         |m| m.forgotten,
     ),
     total(
         "secrets_redacted",
-        "Secrets taken out before a memory was stored",
+        "Secrets redacted before a memory was stored",
         |m| m.redacted,
     ),
     total(
         "embeddings_failed",
-        "Memories whose embedding was given up",
+        "Memories whose embedding failed permanently",
         |m| m.embedding_failed,
     ),
-    total(
-        "dream_promotions",
-        "Memories that dream sweeps pinned",
-        |m| m.promoted,
-    ),
+    total("dream_promotions", "Memories pinned by dream sweeps", |m| {
+        m.promoted
+    }),
     total(
         "extractions",
-        "Answers of the model that extracts that were committed",
+        "Committed results of the extraction model",
         |m| m.extractions,
     ),
     total(
         "extractions_failed",
-        "Calls of it that failed, or whose answers were not usable",
+        "Calls of the extraction model that failed or returned an unusable result",
         |m| m.extractions_failed,
     ),
     total(
         "extraction_facts_refused",
-        "Facts of it that were not believed",
+        "Extracted facts that were rejected",
         |m| m.extractions_refused,
     ),
-    total("extraction_prompt_tokens", "Tokens of its prompts", |m| {
-        m.extraction_prompt_tokens
-    }),
-    total("extraction_answer_tokens", "Tokens of its answers", |m| {
-        m.extraction_answer_tokens
-    }),
+    total(
+        "extraction_prompt_tokens",
+        "Prompt tokens of the extraction model",
+        |m| m.extraction_prompt_tokens,
+    ),
+    total(
+        "extraction_answer_tokens",
+        "Output tokens of the extraction model",
+        |m| m.extraction_answer_tokens,
+    ),
 ];
 
 impl Collector for Sources {
@@ -249,7 +252,7 @@ impl Collector for Sources {
         self.encode_memories(encoder, &stats.tenants)?;
         self.encode_search(encoder)?;
         counter(encoder, "commits", "Journal transactions", stats.commits)?;
-        let help = "Change sets in them";
+        let help = "Change sets in journal transactions";
         counter(encoder, "commit_sets", help, stats.commit_sets)?;
         let memory = stats.memory;
         let parts = [
@@ -260,11 +263,11 @@ impl Collector for Sources {
             ("hooks", memory.hook_bytes),
         ]
         .map(|(of, bytes)| ([("of", of)], bytes));
-        let help = "Memory that clients use, as limits.memory counts it";
+        let help = "Memory used on behalf of clients, as counted against limits.memory";
         family(encoder, MetricType::Gauge, "memory_used_bytes", help, parts)?;
-        let help = "Memory that clients may use; 0: no limit";
+        let help = "Value of limits.memory, or 0 without a limit";
         gauge(encoder, "memory_limit_bytes", help, memory.limit_bytes)?;
-        let help = "How often the content of a session has left memory";
+        let help = "Times that the content of a session was unloaded from memory";
         counter(encoder, "sessions_unloaded", help, memory.unloads)?;
         let help = "Change sets that the journal failed to write";
         counter(encoder, "commit_failures", help, stats.commit_failures)?;
@@ -279,7 +282,7 @@ impl Collector for Sources {
             ("unknown", doubts.unknown),
         ]
         .map(|(outcome, count)| ([("outcome", outcome)], count));
-        let help = "Commits whose answer a database did not give, by what was found out about them";
+        let help = "Commits without a response from the database, by their later known outcome";
         family(
             encoder,
             MetricType::Counter,
@@ -287,8 +290,7 @@ impl Collector for Sources {
             help,
             outcomes,
         )?;
-        let help =
-            "How often the database of the journal had lost commits that it had acknowledged";
+        let help = "Times that the journal's database had lost acknowledged commits";
         counter(encoder, "journal_set_back", help, doubts.set_back)?;
         let turns = self
             .journal
@@ -304,17 +306,17 @@ impl Collector for Sources {
         let tls = self.api.reloader.tls.as_ref();
         if let Some(left_s) = tls.and_then(|tls| tls.seconds_left(process::wall_clock())) {
             let name = "tls_certificate_remaining_seconds";
-            let help = "How long the certificate of the daemon is still good; below 0 it has ended";
+            let help = "Time until the daemon's certificate expires; negative once it has expired";
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(left_s).encode(metric)?;
         }
         let watchers = self.api.watching.count() as u64;
-        let help = "Streams of WatchEvents";
+        let help = "Open WatchEvents streams";
         gauge(encoder, "events_watchers", help, watchers)?;
         let counts = &self.api.reloader.counts;
         let outcomes = [("applied", &counts.applied), ("refused", &counts.refused)]
             .map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed)));
-        let help = "How often the configuration was reloaded";
+        let help = "Reloads of the configuration by outcome";
         family(encoder, MetricType::Counter, "reloads", help, outcomes)?;
         let lost = &self.api.reloader.log.lost;
         let causes = [
@@ -322,26 +324,31 @@ impl Collector for Sources {
             ("over_limit", &lost.over_limit),
         ]
         .map(|(cause, count)| ([("cause", cause)], count.load(Ordering::Relaxed)));
-        let help = "Lines that are not in the log";
+        let help = "Log lines dropped, by cause";
         family(encoder, MetricType::Counter, "log_lines_lost", help, causes)?;
         let usage = process::usage();
-        counter(encoder, "cpu_seconds", "CPU", usage.cpu_seconds)?;
-        let help = "1 while the database of the journal does not answer: /readyz says why";
+        counter(
+            encoder,
+            "cpu_seconds",
+            "CPU time of the process",
+            usage.cpu_seconds,
+        )?;
+        let help = "1 while the journal's database does not respond; /readyz has the reason";
         let is_away = self.journal_away.borrow().is_some();
         gauge(encoder, "journal_away", help, is_away.into())?;
         if let Some(cluster) = self.api.engine.cluster() {
-            let help = "1 where this daemon does what one of its cluster does";
+            let help = "1 if this daemon leads its cluster";
             gauge(encoder, "cluster_leads", help, cluster.leads().into())?;
             let seen = self.api.members.seen();
-            let help = "Daemons that share the journal, this one included";
+            let help = "Daemons that share the journal, including this one";
             gauge(encoder, "cluster_members", help, seen.here().count() as u64)?;
-            let help = "Daemons of them that lead; 0: sweeps and hooks wait";
+            let help = "Leaders of the cluster; sweeps and hooks are paused at 0";
             let leaders = seen.here().filter(|member| member.leads).count() as u64;
             gauge(encoder, "cluster_leaders", help, leaders)?;
-            let help = "Daemons that have other values of settings that all have to agree on";
+            let help = "Daemons whose settings differ where all must agree";
             let others = seen.disagreements().len() as u64;
             gauge(encoder, "cluster_members_disagreeing", help, others)?;
-            let help = "How long the first delivery of a hook that is due has been so";
+            let help = "How long the longest due hook delivery has been due";
             let late = seen.deliveries_late_ms / 1_000;
             gauge(encoder, "cluster_deliveries_late_seconds", help, late)?;
         }
@@ -366,12 +373,12 @@ impl Sources {
                 (labels, *count)
             })
         });
-        let help = "Compactions by what asked for them and how they ended";
+        let help = "Compactions by trigger and outcome";
         family(encoder, MetricType::Counter, "compactions", help, outcomes)?;
         let counts: Vec<_> = tenants.iter().map(|it| (&it.id, &it.compaction)).collect();
         encode_by_tenant(encoder, &COMPACTIONS, &counts)?;
         let compaction = &self.api.engine.compaction;
-        let help = "Compactions that are requested or under way";
+        let help = "Compactions queued or running";
         gauge(
             encoder,
             "compactions_pending",
@@ -385,7 +392,7 @@ impl Sources {
             BreakerState::HalfOpen => 1,
             BreakerState::Open => 2,
         };
-        let help = "Who writes summaries: 0 is asked, 1 on trial, 2 left alone";
+        let help = "State of the summarizer's breaker: 0 closed, 1 half open, 2 open";
         let values = [([("summarizer", name.as_str())], state)];
         let kind = MetricType::Gauge;
         family(encoder, kind, "summarizer_breaker", help, values)
@@ -402,7 +409,7 @@ impl Sources {
                 (labels, self.api.rates.refused(&tenant.id, limit))
             })
         });
-        let help = "Calls refused because a tenant sent too much in a second";
+        let help = "Calls refused by a tenant's rate limits";
         family(encoder, MetricType::Counter, "calls_refused", help, refused)
     }
 
@@ -426,7 +433,7 @@ impl Sources {
             outcomes.map(|(name, count)| ([("tenant", tenant.as_str()), ("outcome", name)], count))
         });
         let kind = MetricType::Counter;
-        let help = "Facts by what became of them";
+        let help = "Remembered facts by outcome";
         family(encoder, kind, "memories_remembered", help, remembered)?;
         let recalls = tenants.iter().flat_map(|(tenant, m)| {
             let modes = [
@@ -436,7 +443,7 @@ impl Sources {
             ];
             modes.map(|(name, count)| ([("tenant", tenant.as_str()), ("mode", name)], count))
         });
-        let help = "Recalls by how they searched";
+        let help = "Recalls by search mode";
         family(encoder, kind, "recalls", help, recalls)?;
         encode_by_tenant(encoder, &MEMORIES, &tenants)
     }
@@ -470,9 +477,9 @@ impl Sources {
                 .map(|(hook, sum)| ([("hook", hook)], sum));
             family(encoder, MetricType::Gauge, name, help, sums)
         };
-        let help = "Hook deliveries that are owed";
+        let help = "Pending hook deliveries";
         of_state("hooks_pending", help, DeliveryState::Pending)?;
-        let help = "Hook deliveries that were given up";
+        let help = "Dead hook deliveries";
         of_state("hooks_dead", help, DeliveryState::Dead)
     }
 
@@ -485,20 +492,20 @@ impl Sources {
         ]
         .map(|(reason, count)| ([("reason", reason)], count.load(Ordering::Relaxed)));
         let kind = MetricType::Counter;
-        let help = "Calls that were denied for want of a good key";
+        let help = "Calls denied for lack of a valid key or certificate";
         family(encoder, kind, "calls_denied", help, denied)?;
         let ports = [
             ("grpc", &self.connections.grpc),
             ("admin", &self.connections.admin),
         ];
         let open = ports.map(|(port, of)| ([("port", port)], of.count() as u64));
-        let help = "Connections that are open";
+        let help = "Open connections";
         family(encoder, MetricType::Gauge, "connections", help, open)?;
         let closed = ports.iter().flat_map(|(port, of)| {
             let causes = of.counts.by_cause();
             causes.map(|(cause, count)| ([("port", *port), ("cause", cause)], count))
         });
-        let help = "Connections that the daemon ended by itself";
+        let help = "Connections closed by the daemon, by cause";
         family(encoder, kind, "connections_ended", help, closed)
     }
 
@@ -506,16 +513,16 @@ impl Sources {
         let kind = MetricType::Counter;
         let failures = self.calls.failures();
         let call_failures = failures.map(|(method, failures)| ([("method", method)], failures));
-        let help = "Calls that failed, or were given up by their clients";
+        let help = "Calls that failed or were cancelled by their clients";
         family(encoder, kind, "call_failures", help, call_failures)?;
         let workers = self.api.engine.workers();
         let failures = workers
             .iter()
             .map(|it| ([("worker", it.name)], it.failures()));
-        let help = "Background steps that failed";
+        let help = "Failed steps of background workers";
         family(encoder, kind, "worker_failures", help, failures)?;
         let steps = workers.iter().map(|it| ([("worker", it.name)], it.steps()));
-        let help = "Background steps done";
+        let help = "Completed steps of background workers";
         family(encoder, kind, "worker_steps", help, steps)
     }
 }

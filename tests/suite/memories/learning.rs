@@ -240,7 +240,7 @@ async fn learn_dry_run_prints_facts_and_refusals() {
     assert_eq!(learnt(&daemon, 1).await, ["Likes tea"]);
     let nothing = ask_as(&daemon, &["memory", "learn", "chat"], "").await;
     assert!(
-        nothing.stdout.contains("nothing to look at"),
+        nothing.stdout.contains("nothing to extract from"),
         "{}",
         nothing.stdout
     );

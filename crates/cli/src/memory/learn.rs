@@ -42,7 +42,7 @@ pub(super) async fn run(target: &Target, args: LearnArgs) -> Result<(), CliError
 fn readable(reply: &LearnSessionResponse, dry_run: bool) -> String {
     if reply.first_seq == 0 {
         return format!(
-            "nothing to look at: all turns up to {} were looked at already\n",
+            "nothing to extract from: all turns up to {} were processed already\n",
             reply.cursor_seq
         );
     }
