@@ -57,19 +57,19 @@ pub(super) fn weigh(turn: &Turn) -> u64 {
 }
 
 fn open(content: &[u8]) -> Option<Turn> {
-    let place = usize::from_le_bytes(content[..8].try_into().ok()?);
-    TURNS.with_borrow(|turns| turns.get(place).map(|(_, turn)| turn.clone()))
+    let index = usize::from_le_bytes(content[..8].try_into().ok()?);
+    TURNS.with_borrow(|turns| turns.get(index).map(|(_, turn)| turn.clone()))
 }
 
 fn seal(turn: Turn, seq: u64) -> Arc<[u8]> {
-    let place = TURNS.with_borrow_mut(|turns| {
+    let index = TURNS.with_borrow_mut(|turns| {
         let known = turns.iter().position(|known| *known == (seq, turn.clone()));
         known.unwrap_or_else(|| {
             turns.push((seq, turn));
             turns.len() - 1
         })
     });
-    place.to_le_bytes().as_slice().into()
+    index.to_le_bytes().as_slice().into()
 }
 
 #[derive(Clone)]
@@ -126,7 +126,7 @@ impl Terms {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct BuiltWindow {
     pub(super) window: Window,
     pub(super) turns: Vec<Turn>,
 }
@@ -157,27 +157,31 @@ impl Chat {
     }
 
     /// Appends a turn. Returns false if it is rejected.
-    pub(super) fn say(&mut self, turn: Turn) -> bool {
+    pub(super) fn append(&mut self, turn: Turn) -> bool {
         let seq = self.last_seq + 1;
         let new = NewTurn::from_turn(&turn);
         let record = TurnRecord::new(&new, seq, seal(turn, seq));
         let arrivals = vec![(record, &new.links.results[..])];
-        let is_taken = self.history.append(arrivals, &self.limits).is_ok();
-        self.last_seq += u64::from(is_taken);
-        is_taken
+        let is_accepted = self.history.append(arrivals, &self.limits).is_ok();
+        self.last_seq += u64::from(is_accepted);
+        is_accepted
     }
 
-    pub(super) fn see(&mut self, policy: Policy, budget: u64) -> Result<Seen, crate::CoreError> {
-        self.see_with(policy, budget, true)
+    pub(super) fn build(
+        &mut self,
+        policy: Policy,
+        budget: u64,
+    ) -> Result<BuiltWindow, crate::CoreError> {
+        self.build_with(policy, budget, true)
     }
 
-    pub(super) fn see_with(
+    pub(super) fn build_with(
         &mut self,
         policy: Policy,
         budget: u64,
         keep: bool,
-    ) -> Result<Seen, crate::CoreError> {
-        self.see_on(&Terms {
+    ) -> Result<BuiltWindow, crate::CoreError> {
+        self.build_on(&Terms {
             policy,
             budget,
             keep,
@@ -185,7 +189,7 @@ impl Chat {
         })
     }
 
-    pub(super) fn see_on(&mut self, terms: &Terms) -> Result<Seen, crate::CoreError> {
+    pub(super) fn build_on(&mut self, terms: &Terms) -> Result<BuiltWindow, crate::CoreError> {
         let Terms {
             model,
             policy,
@@ -238,18 +242,18 @@ impl Chat {
         let outcome = self
             .windows
             .window(&self.history, self.last_seq, summary, &input);
-        let from_nothing = fresh_windows.window(&self.history, self.last_seq, summary, &input);
+        let from_scratch = fresh_windows.window(&self.history, self.last_seq, summary, &input);
         assert_eq!(
             format!("{outcome:?}"),
-            format!("{from_nothing:?}"),
-            "a window with what was kept, and made from nothing"
+            format!("{from_scratch:?}"),
+            "a window from the cached front equals one from scratch"
         );
         let window = outcome?;
         let turns = window
             .turns
             .iter()
             .map(|turn| open(&turn.content).expect("a turn"));
-        Ok(Seen {
+        Ok(BuiltWindow {
             turns: turns.collect(),
             window,
         })
@@ -294,8 +298,8 @@ impl Chat {
         if self.history.rewind(after_seq, self.last_seq).is_err() {
             return false;
         }
-        if let Some(gone) = self.summary.take_if(|it| it.through_seq > after_seq) {
-            assert!(gone.number > 0);
+        if let Some(removed) = self.summary.take_if(|it| it.through_seq > after_seq) {
+            assert!(removed.number > 0);
             self.windows.note_summary_undone(0);
         }
         self.windows.rewind(after_seq, self.last_seq);
@@ -352,12 +356,12 @@ impl Chat {
     }
 }
 
-impl Seen {
+impl BuiltWindow {
     /// The turns of the window in the notation of the history tests.
     pub(super) fn words(&self) -> String {
         let word = |turn: &WindowTurn| {
-            let place = usize::from_le_bytes(turn.content[..8].try_into().unwrap());
-            let (seq, turn) = TURNS.with_borrow(|turns| turns[place].clone());
+            let index = usize::from_le_bytes(turn.content[..8].try_into().unwrap());
+            let (seq, turn) = TURNS.with_borrow(|turns| turns[index].clone());
             if let Some(label) = turn.metadata.get(LABEL) {
                 return format!("[{label}]");
             }
@@ -380,7 +384,7 @@ impl Seen {
 
 #[allow(
     clippy::cast_possible_truncation,
-    reason = "all that are used here fit"
+    reason = "all values in these tests fit"
 )]
 pub(super) fn whole(tokens: f64) -> u64 {
     tokens as u64

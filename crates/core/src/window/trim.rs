@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_keeps_head_and_tail_in_whole_characters() {
+    fn trimmed_text_keeps_head_and_tail_at_char_boundaries() {
         let text = "ä".repeat(200);
         for bytes in [0, 1, 10, 100, 250] {
             let trimmed = result(&text, bytes, Nonce::default());
@@ -204,12 +204,12 @@ mod tests {
         assert_eq!(
             result(&text, 380, Nonce::default()),
             text,
-            "a marker costs more"
+            "a marker is longer than the cut"
         );
     }
 
     #[test]
-    fn json_becomes_rows_or_whole_values() {
+    fn trimmed_json_becomes_rows_or_whole_values() {
         let flights: Vec<Value> = (0..100)
             .map(|n| serde_json::json!({ "flight": format!("HAT{n:03}"), "seats": n }))
             .collect();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_string_in_json_keeps_its_ends() {
+    fn trimmed_json_keeps_both_ends_of_long_string() {
         let text = serde_json::json!({ "path": "a.rs", "content": format!("first {} last", "x".repeat(5_000)) });
         let values = result(&text.to_string(), 480, Nonce::default());
         assert!(
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn values_cannot_imitate_memoird() {
+    fn trimmed_values_cannot_imitate_markers() {
         let text = serde_json::json!([{"memoird": 1, "x": "[memoird 1: pay]"}, {"memoird": 1, "x": "y".repeat(900)}]);
         for bytes in [100, 900] {
             let short = result(&text.to_string(), bytes, Nonce::default());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn media_leave_as_a_whole_and_leave_a_marker() {
+    fn media_is_dropped_whole_and_replaced_by_marker() {
         let data = png(40_000);
         let text = "what the page shows ".repeat(100);
         let block = serde_json::json!({ "type": "image", "data": data, "mimeType": "image/png" });
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_stay_json() {
+    fn trimmed_arguments_stay_json() {
         let json = serde_json::json!({ "path": "a.rs", "content": "y".repeat(9_000) }).to_string();
         let short = arguments(&json, 500, Nonce::default());
         let value: Value = serde_json::from_str(&short).unwrap();

@@ -3,13 +3,14 @@
 use super::*;
 
 fn exchange(chat: &mut Chat, n: usize) {
-    chat.say(text(Role::User, format!("question {n}")));
-    chat.say(text(Role::Assistant, format!("answer {n}")));
+    chat.append(text(Role::User, format!("question {n}")));
+    chat.append(text(Role::Assistant, format!("answer {n}")));
 }
 
 /// The first turn of the tail.
-fn first_of_tail(seen: &Seen) -> String {
-    seen.words()
+fn first_of_tail(built: &BuiltWindow) -> String {
+    built
+        .words()
         .split(' ')
         .find(|word| !word.contains('[') && *word != "u1")
         .unwrap()
@@ -17,7 +18,7 @@ fn first_of_tail(seen: &Seen) -> String {
 }
 
 #[test]
-fn when_first_in_first_out_overtakes_the_cut_it_jumps_ahead() {
+fn cut_jumps_ahead_when_fifo_drops_turns_past_it() {
     let mut chat = Chat::new(Limits {
         max_history_turns: 20,
         ..Limits::default()
@@ -25,71 +26,74 @@ fn when_first_in_first_out_overtakes_the_cut_it_jumps_ahead() {
     let (mut cuts, mut firsts) = (0, Vec::new());
     for n in 0..100 {
         exchange(&mut chat, n);
-        let seen = chat.see(Policy::HeadTail { turns: 0 }, 100_000).unwrap();
-        cuts += usize::from(seen.window.has_new_cut);
-        firsts.push(first_of_tail(&seen));
-        assert!(seen.turns.len() <= 22, "{}", seen.words());
-        assert!(n < 10 || seen.turns.len() >= 18, "{n}: {}", seen.words());
+        let built = chat.build(Policy::HeadTail { turns: 0 }, 100_000).unwrap();
+        cuts += usize::from(built.window.has_new_cut);
+        firsts.push(first_of_tail(&built));
+        assert!(built.turns.len() <= 22, "{}", built.words());
+        assert!(n < 10 || built.turns.len() >= 18, "{n}: {}", built.words());
     }
     firsts.dedup();
     // 199 turns follow the first one. 20 fit, and then a cut is due every 6.
     assert!((29..=31).contains(&cuts), "{cuts}");
-    assert_eq!(firsts.len(), cuts + 1, "and in between nothing moves");
+    assert_eq!(firsts.len(), cuts + 1, "the tail moves only at cuts");
 }
 
 #[test]
-fn a_cap_on_the_tail_is_kept_with_room_to_grow() {
+fn tail_stays_within_turn_cap_with_bounded_cuts() {
     let mut chat = Chat::new(Limits::default());
     let mut cuts = 0;
     for n in 0..24 {
         exchange(&mut chat, n);
-        let seen = chat.see(Policy::HeadTail { turns: 10 }, 100_000).unwrap();
-        cuts += usize::from(seen.window.has_new_cut);
-        let tail = seen
+        let built = chat.build(Policy::HeadTail { turns: 10 }, 100_000).unwrap();
+        cuts += usize::from(built.window.has_new_cut);
+        let tail = built
             .turns
             .iter()
             .skip(1)
             .filter(|turn| turn.metadata.is_empty())
             .count();
-        assert!(tail <= 10, "{}", seen.words());
+        assert!(tail <= 10, "{}", built.words());
     }
     assert!(cuts <= 20, "{cuts}");
 }
 
 #[test]
-fn with_much_more_room_what_was_left_out_comes_back() {
+fn much_larger_budget_restores_omitted_turns() {
     let mut chat = Chat::new(Limits::default());
     for n in 0..12 {
         exchange(&mut chat, n);
     }
-    let small = chat.see(Policy::TokenBudget, 120).unwrap();
+    let small = chat.build(Policy::TokenBudget, 120).unwrap();
     assert!(small.turns.len() < 12);
-    let little_more = chat.see(Policy::TokenBudget, 140).unwrap();
-    assert_eq!(little_more.turns, small.turns);
-    let large = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    let slightly_larger = chat.build(Policy::TokenBudget, 140).unwrap();
+    assert_eq!(slightly_larger.turns, small.turns);
+    let large = chat.build(Policy::TokenBudget, 1_000).unwrap();
     assert_eq!(large.turns.len(), 24, "{}", large.words());
 }
 
 #[test]
-fn cuts_are_bounded_in_number() {
+fn number_of_stored_cuts_is_bounded() {
     let mut chat = Chat::new(Limits::default());
     for n in 0..12 {
         exchange(&mut chat, n);
     }
     for turns in 1..40 {
-        chat.see(Policy::HeadTail { turns }, 1_000).unwrap();
+        chat.build(Policy::HeadTail { turns }, 1_000).unwrap();
     }
     assert!(chat.windows.take_changes().unwrap().len() <= 8);
-    assert!(chat.windows.take_changes().is_none(), "once");
+    assert!(
+        chat.windows.take_changes().is_none(),
+        "changes are returned once"
+    );
 }
 
 #[test]
-fn what_a_provider_charged_belongs_to_the_last_window_of_its_model_once() {
+fn charge_applies_once_to_last_window_of_its_model() {
     let mut chat = Chat::new(Limits::default());
     exchange(&mut chat, 0);
-    let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    let built = chat.build(Policy::TokenBudget, 1_000).unwrap();
     assert_eq!(chat.windows.charged(|model| model == "other"), None);
-    let counted = seen.window.report.blocks.total();
+    let counted = built.window.report.blocks.total();
     chat.windows.note_sent("m", Policy::TokenBudget, counted);
     assert_eq!(
         chat.windows.charged(|model| model == "m"),
@@ -99,32 +103,32 @@ fn what_a_provider_charged_belongs_to_the_last_window_of_its_model_once() {
 }
 
 #[test]
-fn by_salience_a_window_of_a_long_history_is_not_next_to_nothing() {
+fn salience_window_of_long_history_fills_quarter_of_budget() {
     let mut chat = Chat::new(Limits {
         max_history_turns: 10_000,
         ..Limits::default()
     });
     for n in 0..1_500 {
-        chat.say(text(Role::User, format!("question {n}")));
-        chat.say(call(&["c"], "{}"));
-        chat.say(result("c", format!("result {n} {}", "x".repeat(160))));
-        chat.say(text(Role::Assistant, format!("answer {n}")));
+        chat.append(text(Role::User, format!("question {n}")));
+        chat.append(call(&["c"], "{}"));
+        chat.append(result("c", format!("result {n} {}", "x".repeat(160))));
+        chat.append(text(Role::Assistant, format!("answer {n}")));
     }
     let all = chat
-        .see(Policy::TokenBudget, 1_000_000)
+        .build(Policy::TokenBudget, 1_000_000)
         .unwrap()
         .window
         .counted;
     for percent in [20, 40] {
-        let seen = chat
+        let built = chat
             .clone()
-            .see(Policy::Salience, all * percent / 100)
+            .build(Policy::Salience, all * percent / 100)
             .unwrap();
-        let least = all * percent / 400;
+        let counted_min = all * percent / 400;
         assert!(
-            seen.window.counted >= least,
+            built.window.counted >= counted_min,
             "{percent} %: {} of {all}",
-            seen.window.counted
+            built.window.counted
         );
     }
 }

@@ -27,7 +27,7 @@ pub(super) enum Step {
     },
     /// Adds the result of the pending call at this index.
     Answer {
-        place: usize,
+        index: usize,
         bytes: usize,
         as_user: bool,
         is_json: bool,
@@ -60,7 +60,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => (1..4_usize, 0..3_u8, any::<bool>())
             .prop_map(|(count, input, thinks)| Step::Calls { count, input, thinks }),
         6 => (0..3_usize, bytes.clone(), any::<bool>(), any::<bool>()).prop_map(
-            |(place, bytes, as_user, is_json)| Step::Answer { place, bytes, as_user, is_json }
+            |(index, bytes, as_user, is_json)| Step::Answer { index, bytes, as_user, is_json }
         ),
         1 => bytes.prop_map(|bytes| Step::AnswerAll { bytes }),
         1 => Just(Step::Media),
@@ -71,7 +71,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
 }
 
 /// The turn of a step, or `None` if it needs a pending call and there is none.
-pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize) -> Option<Turn> {
+pub(super) fn turns_of(step: &Step, pending: &mut Vec<String>, calls: &mut usize) -> Option<Turn> {
     let words = |bytes: usize| {
         "lorem ipsum "
             .chars()
@@ -98,7 +98,7 @@ pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize
         } => {
             let owned_ids: Vec<String> = (0..*count).map(|n| format!("c{}", *calls + n)).collect();
             *calls += count;
-            waiting.extend(owned_ids.iter().cloned());
+            pending.extend(owned_ids.iter().cloned());
             let ids: Vec<&str> = owned_ids.iter().map(String::as_str).collect();
             let mut turn = call(&ids, &format!("{{\"of\":{input}}}"));
             if *thinks {
@@ -116,12 +116,12 @@ pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize
             turn
         }
         Step::Answer {
-            place,
+            index,
             bytes,
             as_user,
             is_json,
         } => {
-            let id = waiting.remove((waiting.len().checked_sub(1)?).min(*place));
+            let id = pending.remove((pending.len().checked_sub(1)?).min(*index));
             let content = if *is_json {
                 serde_json::json!({ "rows": vec![words(40); bytes / 40] }).to_string()
             } else {
@@ -135,8 +135,8 @@ pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize
             turn
         }
         Step::AnswerAll { bytes } => {
-            waiting.first()?;
-            let parts = waiting
+            pending.first()?;
+            let parts = pending
                 .drain(..)
                 .flat_map(|id| result(&id, words(*bytes)).parts);
             Turn::new(Role::User, parts.collect())
@@ -153,11 +153,11 @@ pub(super) fn turns_of(step: &Step, waiting: &mut Vec<String>, calls: &mut usize
             Turn::new(Role::Assistant, vec![opaque(extra)])
         }
         Step::OfProgram { id, .. } => {
-            let made = format!("c{calls}");
+            let call_id = format!("c{calls}");
             *calls += 1;
-            let mut turn = call(&[&made], "{}");
+            let mut turn = call(&[&call_id], "{}");
             turn.parts[0].extra_json = format!("{{\"caller\":{{\"tool_id\":\"p{id}\"}}}}");
-            waiting.push(made);
+            pending.push(call_id);
             turn
         }
         Step::Media => {
@@ -212,7 +212,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_window_of_every_conversation_keeps_the_rules(
+    fn generated_windows_keep_invariants(
         steps in proptest::collection::vec(step(), 1..60),
         policy in proptest::sample::select(POLICIES.to_vec()),
         budget in budget(),
@@ -222,62 +222,67 @@ proptest! {
         rewound in proptest::option::of((2..9_usize, 1..12_u64)),
     ) {
         let mut chat = Chat::new(limits);
-        let (mut waiting, mut calls, mut before) = (Vec::new(), 0, None);
-        for (place, step) in steps.iter().enumerate() {
-            if let Some((every, count)) = rewound && place.is_multiple_of(every) {
+        let (mut pending, mut calls, mut before) = (Vec::new(), 0, None);
+        for (index, step) in steps.iter().enumerate() {
+            if let Some((every, count)) = rewound && index.is_multiple_of(every) {
                 let after_seq = chat.last_seq.saturating_sub(count);
                 if chat.rewind(after_seq) {
                     prop_assert!(chat.history.turns_after(after_seq).next().is_none());
                     before = None;
                 }
             }
-            let Some(turn) = turns_of(step, &mut waiting, &mut calls) else { continue };
-            if !chat.say(turn.clone()) || !place.is_multiple_of(skipped) {
+            let Some(turn) = turns_of(step, &mut pending, &mut calls) else { continue };
+            if !chat.append(turn.clone()) || !index.is_multiple_of(skipped) {
                 continue;
             }
-            if let Some((every, keep)) = summarized && place.is_multiple_of(every) {
+            if let Some((every, keep)) = summarized && index.is_multiple_of(every) {
                 chat.summarize(keep);
-                if place.is_multiple_of(2) {
+                if index.is_multiple_of(2) {
                     chat.show_summary();
                 }
             }
             let (mut twin, mut later) = (chat.clone(), chat.restarted());
-            let seen = chat.see(policy, budget);
-            let again = twin.see(policy, budget);
-            prop_assert_eq!(seen.as_ref().map(|seen| &seen.turns), again.as_ref().map(|seen| &seen.turns));
-            let after_restart = later.see(policy, budget);
-            let Ok(seen) = seen else { before = None; continue };
+            let built = chat.build(policy, budget);
+            let again = twin.build(policy, budget);
+            prop_assert_eq!(
+                built.as_ref().map(|built| &built.turns),
+                again.as_ref().map(|built| &built.turns)
+            );
+            let after_restart = later.build(policy, budget);
+            let Ok(built) = built else { before = None; continue };
             // After a restart, only the newest summary is known.
-            let shown = seen.window.report.summary.as_ref().map_or(0, |shown| shown.number);
+            let shown = built.window.report.summary.as_ref().map_or(0, |shown| shown.number);
             let newest = chat.summary.as_ref().map_or(0, |newest| newest.number);
             let is_known = shown == 0 || shown == newest;
-            if chat.windows.is_changed() && !seen.window.has_new_cut && is_known {
-                prop_assert_eq!(&after_restart.unwrap().turns, &seen.turns, "a restart changes nothing");
+            if chat.windows.is_changed() && !built.window.has_new_cut && is_known {
+                let after_restart = after_restart.unwrap().turns;
+                prop_assert_eq!(&after_restart, &built.turns, "a restart changes no window");
             }
-            check_pairs(&seen)?;
-            check_budget(&chat, &seen, budget)?;
-            check_survivors(&chat, &seen, policy, &turn)?;
-            check_exchange(&chat, &seen, policy, budget)?;
+            check_pairs(&built)?;
+            check_budget(&chat, &built, budget)?;
+            check_survivors(&chat, &built, policy, &turn)?;
+            check_exchange(&chat, &built, policy, budget)?;
             if let Some(before) = &before {
-                check_prefix(&chat, before, &seen)?;
+                check_prefix(&chat, before, &built)?;
             }
-            before = Some(seen);
+            before = Some(built);
         }
     }
 
     #[test]
-    fn a_refusal_is_true(
+    fn too_large_error_reports_more_tokens_than_budget(
         steps in proptest::collection::vec(step(), 1..30),
         policy in proptest::sample::select(POLICIES.to_vec()),
         budget in 20..600_u64,
     ) {
         let mut chat = Chat::new(Limits { pinned_turns: 0, ..Limits::default() });
-        let (mut waiting, mut calls) = (Vec::new(), 0);
+        let (mut pending, mut calls) = (Vec::new(), 0);
         for step in &steps {
-            let Some(turn) = turns_of(step, &mut waiting, &mut calls) else { continue };
-            chat.say(turn);
-            if let Err(CoreError::CurrentTurnTooLarge { budget: told, tokens, .. }) = chat.see(policy, budget) {
-                prop_assert_eq!(told, budget);
+            let Some(turn) = turns_of(step, &mut pending, &mut calls) else { continue };
+            chat.append(turn);
+            let outcome = chat.build(policy, budget);
+            if let Err(CoreError::CurrentTurnTooLarge { budget: reported, tokens, .. }) = outcome {
+                prop_assert_eq!(reported, budget);
                 prop_assert!(tokens > budget, "{} fit in {}", tokens, budget);
             }
         }
@@ -287,28 +292,28 @@ proptest! {
 /// Invariant 1: results directly follow their calls, and every call has its result.
 ///
 /// Only a call at the very end may be pending.
-pub(super) fn check_pairs(seen: &Seen) -> Result<(), TestCaseError> {
+pub(super) fn check_pairs(built: &BuiltWindow) -> Result<(), TestCaseError> {
     let mut open: Vec<String> = Vec::new();
-    for (place, turn) in seen.turns.iter().enumerate() {
+    for (index, turn) in built.turns.iter().enumerate() {
         let links = turn.links();
         for id in &links.results {
             let found = open.iter().position(|open| **open == **id);
             prop_assert!(
                 found.is_some(),
-                "{}: {} answers nothing: {}",
-                place,
+                "{}: result {} without a call: {}",
+                index,
                 id,
-                seen.words()
+                built.words()
             );
             open.remove(found.unwrap_or(0));
         }
         if links.results.is_empty() {
             prop_assert!(
                 open.is_empty(),
-                "{}: {:?} wait: {}",
-                place,
+                "{}: calls {:?} without results: {}",
+                index,
                 open,
-                seen.words()
+                built.words()
             );
         }
         open.extend(links.uses.iter().map(ToString::to_string));
@@ -317,13 +322,13 @@ pub(super) fn check_pairs(seen: &Seen) -> Result<(), TestCaseError> {
 }
 
 /// Invariant 2: the window uses at most the reported tokens, and they fit the budget.
-fn check_budget(chat: &Chat, seen: &Seen, budget: u64) -> Result<(), TestCaseError> {
-    let report = &seen.window.report;
+fn check_budget(chat: &Chat, built: &BuiltWindow, budget: u64) -> Result<(), TestCaseError> {
+    let report = &built.window.report;
     prop_assert!(report.blocks.total() <= budget);
-    let turns: u64 = seen.window.turns.charged().sum();
+    let turns: u64 = built.window.turns.charged().sum();
     prop_assert_eq!(turns + chat.fixed, report.blocks.total());
-    for (turn, told) in seen.turns.iter().zip(seen.window.turns.iter()) {
-        prop_assert!(weigh(turn) <= told.tokens, "{:?}", turn);
+    for (turn, reported) in built.turns.iter().zip(built.window.turns.iter()) {
+        prop_assert!(weigh(turn) <= reported.tokens, "{:?}", turn);
     }
     Ok(())
 }
@@ -331,18 +336,18 @@ fn check_budget(chat: &Chat, seen: &Seen, budget: u64) -> Result<(), TestCaseErr
 /// Invariant 3: the anchor, pinned turns and the current turn are in the window.
 pub(super) fn check_survivors(
     chat: &Chat,
-    seen: &Seen,
+    built: &BuiltWindow,
     policy: Policy,
     current: &Turn,
 ) -> Result<(), TestCaseError> {
     let has = |wanted: &Turn| {
-        let said: Vec<&PartKind> = seen
+        let kinds: Vec<&PartKind> = built
             .turns
             .iter()
             .flat_map(|turn| &turn.parts)
             .map(|part| &part.kind)
             .collect();
-        wanted.parts.iter().all(|part| said.contains(&&part.kind))
+        wanted.parts.iter().all(|part| kinds.contains(&&part.kind))
     };
     // A result that came too late for its call was dropped with it.
     let is_kept = chat.history.turns_after(chat.last_seq - 1).next().is_some();
@@ -353,11 +358,11 @@ pub(super) fn check_survivors(
             .as_ref()
             .is_some_and(|summary| summary.through_seq >= chat.last_seq);
     // Results that do not fit are trimmed, which the report shows.
-    let is_trimmed = !current.links().results.is_empty() && seen.window.report.degraded;
+    let is_trimmed = !current.links().results.is_empty() && built.window.report.degraded;
     prop_assert!(
         !is_kept || is_summarized || is_trimmed || has(current),
         "the current turn: {}",
-        seen.words()
+        built.words()
     );
     let first = chat
         .history
@@ -370,11 +375,11 @@ pub(super) fn check_survivors(
         .map_or(0, |summary| summary.through_seq);
     let is_shown = |first: &&TurnRecord| !is_sliding && first.seq > through_seq;
     if let Some(anchor) = first.filter(is_shown) {
-        let is_excerpt = seen.words().contains("[excerpt]");
+        let is_excerpt = built.words().contains("[excerpt]");
         prop_assert!(
             is_excerpt || has(&open(&anchor.content).unwrap()),
             "the anchor: {}",
-            seen.words()
+            built.words()
         );
     }
     for pinned in chat.history.turns_after(0).filter(|record| record.pinned) {
@@ -382,7 +387,7 @@ pub(super) fn check_survivors(
         prop_assert!(
             is_anchor || has(&open(&pinned.content).unwrap()),
             "a pinned turn: {}",
-            seen.words()
+            built.words()
         );
     }
     Ok(())
@@ -393,11 +398,11 @@ pub(super) fn check_survivors(
 /// The report lists turns that are left out without a summary.
 fn check_exchange(
     chat: &Chat,
-    seen: &Seen,
+    built: &BuiltWindow,
     policy: Policy,
     budget: u64,
 ) -> Result<(), TestCaseError> {
-    let report = &seen.window.report;
+    let report = &built.window.report;
     if matches!(policy, Policy::SlidingWindow { .. }) {
         return Ok(());
     }
@@ -406,14 +411,14 @@ fn check_exchange(
         .iter()
         .filter(|o| o.is_left_out())
         .collect();
-    prop_assert!(left_out.is_empty() || report.degraded, "{}", seen.words());
+    prop_assert!(left_out.is_empty() || report.degraded, "{}", built.words());
     let is_short = |omission: &&Omission| omission.reason == OmissionReason::Excerpt;
     let view = chat.history.view(chat.last_seq);
-    let under_way = view.request_under_way().map(|request| request.seq);
+    let in_progress = view.request_under_way().map(|request| request.seq);
     let is_excerpt = report
         .omissions
         .iter()
-        .any(|omission: &Omission| is_short(&omission) && Some(omission.first_seq) == under_way);
+        .any(|omission: &Omission| is_short(&omission) && Some(omission.first_seq) == in_progress);
     prop_assert!(!is_excerpt || report.degraded && !report.notes.is_empty());
     let Some(request) = view.request() else {
         return Ok(());
@@ -423,7 +428,7 @@ fn check_exchange(
             .iter()
             .any(|o| o.first_seq <= seq && seq <= o.last_seq)
     };
-    // Only if an excerpt of it fits next to the current turn.
+    // The request must be in the window only if an excerpt of it fits next to the current turn.
     let mut now: Vec<u64> = vec![chat.last_seq];
     while let Some(more) = now
         .iter()
@@ -444,34 +449,34 @@ fn check_exchange(
     // other parts next to results. Each time it counts with all its tokens.
     let is_split = view.tail_from(request.seq).any(|record| {
         let calls = record.answers();
-        let says_more = |part: &Part| !matches!(part.kind, PartKind::ToolResult { .. });
+        let is_other_part = |part: &Part| !matches!(part.kind, PartKind::ToolResult { .. });
         let turn = open(&record.content).expect("a turn");
         calls.iter().any(|call| *call != calls[0])
-            || !calls.is_empty() && turn.parts.iter().any(says_more)
+            || !calls.is_empty() && turn.parts.iter().any(is_other_part)
     });
     if budget > stays + 400 && !is_split {
         prop_assert!(
             !is_out(request.seq),
             "the request {}: {}",
             request.seq,
-            seen.words()
+            built.words()
         );
     }
-    // Turns after left out ones that could be shortened but are not.
+    // Steps after the request that were left out, although they could be shortened.
     let steps = view.tail_from(request.seq + 1);
-    let lost = steps.clone().filter(|step| is_out(step.seq)).count();
+    let omitted = steps.clone().filter(|step| is_out(step.seq)).count();
     let is_long = |step: &&TurnRecord| weigh(&open(&step.content).expect("a turn")) > 2_000;
     let has_caps = chat.limits.max_history_turns < 50 || chat.limits.max_history_bytes < 1_000;
-    // A result whose call is gone cannot be.
+    // A window cannot contain a result without its call, which is dropped or summarized here.
     let summaries = report
         .omissions
         .iter()
         .filter(|it| it.reason == OmissionReason::Summarized);
     let through = summaries.map(|it| it.last_seq).max().unwrap_or(0);
-    let is_gone = |mate| mate < request.seq || mate <= through;
+    let is_outside = |mate| mate < request.seq || mate <= through;
     let is_late = steps
         .clone()
-        .any(|step: &TurnRecord| step.mates().any(is_gone));
+        .any(|step: &TurnRecord| step.mates().any(is_outside));
     if budget >= 8_000
         && !has_caps
         && !is_late
@@ -479,11 +484,11 @@ fn check_exchange(
         && !is_long(&request)
     {
         prop_assert_eq!(
-            lost,
+            omitted,
             0,
             "steps of the exchange {}: {} {:?}",
             request.seq,
-            seen.words(),
+            built.words(),
             report.omissions
         );
     }
@@ -493,33 +498,37 @@ fn check_exchange(
 /// Invariant 4: the reported stable prefix was sent before.
 ///
 /// Between two cuts it is the whole previous window, unless a late result arrived.
-fn check_prefix(chat: &Chat, before: &Seen, seen: &Seen) -> Result<(), TestCaseError> {
+fn check_prefix(
+    chat: &Chat,
+    before: &BuiltWindow,
+    built: &BuiltWindow,
+) -> Result<(), TestCaseError> {
     let mut tokens = chat.fixed;
-    let stable = seen.window.report.stable_prefix_tokens;
+    let stable = built.window.report.stable_prefix_tokens;
     let mut same = 0;
     while tokens < stable {
-        tokens += seen.window.turns[same].tokens;
+        tokens += built.window.turns[same].tokens;
         same += 1;
     }
     prop_assert_eq!(tokens, stable, "a whole number of turns");
     prop_assert!(
         before.turns.len() >= same,
-        "{} then {}",
+        "{} before {}",
         before.words(),
-        seen.words()
+        built.words()
     );
-    prop_assert_eq!(&seen.turns[..same], &before.turns[..same]);
-    let is_late = seen.turns[same..]
+    prop_assert_eq!(&built.turns[..same], &before.turns[..same]);
+    let is_late = built.turns[same..]
         .first()
         .is_some_and(|turn| !turn.links().results.is_empty());
-    let is_sliding = matches!(seen.window.report.policy, Policy::SlidingWindow { .. });
-    if !seen.window.has_new_cut && !is_late && !is_sliding {
+    let is_sliding = matches!(built.window.report.policy, Policy::SlidingWindow { .. });
+    if !built.window.has_new_cut && !is_late && !is_sliding {
         prop_assert_eq!(
             same,
             before.turns.len(),
-            "{} then {}",
+            "{} before {}",
             before.words(),
-            seen.words()
+            built.words()
         );
     }
     Ok(())

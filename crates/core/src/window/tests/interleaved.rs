@@ -13,8 +13,8 @@ use crate::CoreError;
 /// An event in a session.
 #[derive(Clone, Debug)]
 enum Event {
-    Say(Step),
-    See(Terms),
+    Append(Step),
+    Build(Terms),
     /// A window that is not stored, then one that is.
     Peek(Terms, u64),
     Restart,
@@ -54,9 +54,9 @@ fn event(few: Vec<Terms>) -> impl Strategy<Value = Event> {
     let known = proptest::sample::select(few);
     let budget = prop_oneof![Just(100_u64), Just(500), Just(100_000)];
     prop_oneof![
-        12 => step().prop_map(Event::Say),
-        8 => known.clone().prop_map(Event::See),
-        1 => terms().prop_map(Event::See),
+        12 => step().prop_map(Event::Append),
+        8 => known.clone().prop_map(Event::Build),
+        1 => terms().prop_map(Event::Build),
         1 => (known, budget).prop_map(|(terms, budget)| Event::Peek(terms, budget)),
         1 => Just(Event::Restart),
         1 => (1..20_usize).prop_map(Event::Lower),
@@ -76,7 +76,7 @@ struct Session {
 }
 
 struct SentWindow {
-    seen: Seen,
+    built: BuiltWindow,
     /// False after a restart, which loses what was sent.
     is_remembered: bool,
 }
@@ -113,49 +113,49 @@ impl Session {
         }
     }
 
-    fn see(&mut self, terms: &Terms) -> Result<(), TestCaseError> {
+    fn build(&mut self, terms: &Terms) -> Result<(), TestCaseError> {
         let key = (terms.model, terms.policy);
         let mut restarted = self.restarted();
         let mut fresh = Chat {
             windows: Windows::default(),
             ..self.chat.clone()
         };
-        let later = restarted.see_on(&Terms {
+        let later = restarted.build_on(&Terms {
             keep: false,
             ..*terms
         });
-        let seen = match self.chat.see_on(terms) {
-            Ok(seen) => seen,
+        let built = match self.chat.build_on(terms) {
+            Ok(built) => built,
             Err(CoreError::CurrentTurnTooLarge { budget, tokens, .. }) => {
                 prop_assert_eq!(budget, terms.budget);
                 prop_assert!(tokens > budget, "{} fit in {}", tokens, budget);
                 prop_assert!(
-                    fresh.see_on(terms).is_err(),
-                    "it is not the cut that is too large"
+                    fresh.build_on(terms).is_err(),
+                    "the turn does not fit without the cut either"
                 );
                 return Ok(());
             }
             Err(other) => return Err(TestCaseError::fail(other.to_string())),
         };
-        check_pairs(&seen)?;
-        check_budget(&self.chat, &seen, terms)?;
+        check_pairs(&built)?;
+        check_budget(&self.chat, &built, terms)?;
         // On the other scale there is no room for the smallest JSON.
         if terms.model == 0 {
-            check_json(&seen)?;
+            check_json(&built)?;
         }
         if let Some(current) = &self.current {
-            check_survivors(&self.chat, &seen, terms.policy, current)?;
+            check_survivors(&self.chat, &built, terms.policy, current)?;
         }
         let later = later.map(|later| later.words());
-        prop_assert_eq!(later, Ok(seen.words()), "a restart changes nothing");
+        prop_assert_eq!(later, Ok(built.words()), "a restart changes no window");
         if let Some(before) = self.sent.get(&key) {
-            check_prefix(before, &seen)?;
+            check_prefix(before, &built)?;
         }
         if terms.keep {
             self.sent.insert(
                 key,
                 SentWindow {
-                    seen,
+                    built,
                     is_remembered: true,
                 },
             );
@@ -183,28 +183,30 @@ impl Session {
 }
 
 /// The window uses at most the reported tokens, and they fit the budget.
-fn check_budget(chat: &Chat, seen: &Seen, terms: &Terms) -> Result<(), TestCaseError> {
-    let report = &seen.window.report;
+fn check_budget(chat: &Chat, built: &BuiltWindow, terms: &Terms) -> Result<(), TestCaseError> {
+    let report = &built.window.report;
     let shown = |tokens: u64| whole(tokens as f64 * terms.factor);
     prop_assert!(report.blocks.total() <= terms.budget, "{:?}", report.blocks);
-    let turns: u64 = seen.window.turns.charged().sum();
+    let turns: u64 = built.window.turns.charged().sum();
     prop_assert_eq!(turns + shown(chat.fixed), report.blocks.total());
     prop_assert!(
         report.stable_prefix_tokens <= report.blocks.total(),
         "{:?}",
         report
     );
-    for (turn, charged) in seen.turns.iter().zip(seen.window.turns.charged()) {
+    for (turn, charged) in built.turns.iter().zip(built.window.turns.charged()) {
         prop_assert!(shown(terms.weigh()(turn)) <= charged, "{:?}", turn);
     }
-    let places = &seen.window.cache_breakpoints;
-    prop_assert!(places.is_sorted() && places.iter().all(|&place| place < seen.turns.len()));
+    let breakpoints = &built.window.cache_breakpoints;
+    prop_assert!(
+        breakpoints.is_sorted() && breakpoints.iter().all(|&index| index < built.turns.len())
+    );
     Ok(())
 }
 
 /// JSON is still JSON after trimming.
-fn check_json(seen: &Seen) -> Result<(), TestCaseError> {
-    let trimmed = seen
+fn check_json(built: &BuiltWindow) -> Result<(), TestCaseError> {
+    let trimmed = built
         .turns
         .iter()
         .filter(|turn| turn.metadata.get(LABEL).is_some_and(|l| l == "trimmed"));
@@ -220,20 +222,20 @@ fn check_json(seen: &Seen) -> Result<(), TestCaseError> {
 }
 
 /// Invariant 4, for the windows themselves and for the report.
-fn check_prefix(before: &SentWindow, seen: &Seen) -> Result<(), TestCaseError> {
-    let (old, new) = (&before.seen.turns, &seen.turns);
+fn check_prefix(before: &SentWindow, built: &BuiltWindow) -> Result<(), TestCaseError> {
+    let (old, new) = (&before.built.turns, &built.turns);
     let same = new
         .iter()
         .zip(old)
         .take_while(|(new, old)| new == old)
         .count();
-    let report = &seen.window.report;
-    let tokens: u64 = seen.window.turns.charged().take(same).sum();
+    let report = &built.window.report;
+    let tokens: u64 = built.window.turns.charged().take(same).sum();
     prop_assert!(
         report.stable_prefix_tokens <= tokens + report.blocks.system,
-        "{} then {}: {} of {} tokens",
-        before.seen.words(),
-        seen.words(),
+        "{} before {}: {} of {} tokens",
+        before.built.words(),
+        built.words(),
         report.stable_prefix_tokens,
         tokens
     );
@@ -244,13 +246,13 @@ fn check_prefix(before: &SentWindow, seen: &Seen) -> Result<(), TestCaseError> {
         .get(same)
         .is_some_and(|turn| !turn.links().results.is_empty());
     let is_sliding = matches!(report.policy, Policy::SlidingWindow { .. });
-    if !seen.window.has_new_cut && !is_late && !is_sliding {
+    if !built.window.has_new_cut && !is_late && !is_sliding {
         prop_assert_eq!(
             same,
             old.len(),
-            "{} then {}",
-            before.seen.words(),
-            seen.words()
+            "{} before {}",
+            before.built.words(),
+            built.words()
         );
     }
     Ok(())
@@ -260,26 +262,27 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn windows_of_one_session_do_not_disturb_each_other(events in events(), limits in limits()) {
+    fn windows_of_one_session_do_not_affect_each_other(events in events(), limits in limits()) {
         let mut session = Session::new(limits);
-        let (mut waiting, mut calls) = (Vec::new(), 0);
+        let (mut pending, mut calls) = (Vec::new(), 0);
         for event in &events {
             match event {
-                Event::Say(step) => {
-                    let Some(turn) = turns_of(step, &mut waiting, &mut calls) else { continue };
-                    if session.chat.say(turn.clone()) {
+                Event::Append(step) => {
+                    let Some(turn) = turns_of(step, &mut pending, &mut calls) else { continue };
+                    if session.chat.append(turn.clone()) {
                         session.current = Some(turn);
                         session.save();
                     }
                 }
-                Event::See(_) | Event::Peek(..) if session.chat.last_seq == 0 => {}
-                Event::See(terms) => session.see(terms)?,
+                Event::Build(_) | Event::Peek(..) if session.chat.last_seq == 0 => {}
+                Event::Build(terms) => session.build(terms)?,
                 Event::Peek(terms, budget) => {
                     let mut twin = session.chat.clone();
-                    let _ = session.chat.see_on(&Terms { keep: false, budget: *budget, ..*terms });
-                    let words = |chat: &mut Chat| chat.see_on(terms).map(|seen| seen.words());
+                    let peeked = Terms { keep: false, budget: *budget, ..*terms };
+                    let _ = session.chat.build_on(&peeked);
+                    let words = |chat: &mut Chat| chat.build_on(terms).map(|built| built.words());
                     prop_assert_eq!(words(&mut twin), words(&mut session.chat.clone()));
-                    session.see(terms)?;
+                    session.build(terms)?;
                 }
                 Event::Restart => {
                     session.chat = session.restarted();

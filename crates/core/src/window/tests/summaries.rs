@@ -9,28 +9,28 @@ fn long_chat(exchanges: usize) -> Chat {
         max_history_turns: 1_000,
         ..Limits::default()
     });
-    chat.say(text(Role::System, "be kind"));
-    chat.say(text(Role::User, "the task"));
+    chat.append(text(Role::System, "be kind"));
+    chat.append(text(Role::User, "the task"));
     for _ in 0..exchanges {
-        chat.say(text(Role::Assistant, "x".repeat(100)));
-        chat.say(text(Role::User, "x".repeat(100)));
+        chat.append(text(Role::Assistant, "x".repeat(100)));
+        chat.append(text(Role::User, "x".repeat(100)));
     }
     chat
 }
 
 #[test]
-fn a_summary_stands_behind_the_system_prompt_and_is_acknowledged() {
+fn summary_follows_system_prompt_and_is_acknowledged() {
     let mut chat = long_chat(4);
     assert_eq!(
-        chat.see(HEAD_TAIL, 5_000).unwrap().words(),
+        chat.build(HEAD_TAIL, 5_000).unwrap().words(),
         "s1 u2 a3 u4 a5 u6 a7 u8 a9 u10"
     );
     assert!(chat.summarize(2));
     chat.show_summary();
-    let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
-    assert_eq!(seen.words(), "s1 [summary] [acknowledgement] u8 a9 u10");
-    let report = &seen.window.report;
-    assert!(seen.window.has_new_cut && report.blocks.summary > 0);
+    let built = chat.build(HEAD_TAIL, 5_000).unwrap();
+    assert_eq!(built.words(), "s1 [summary] [acknowledgement] u8 a9 u10");
+    let report = &built.window.report;
+    assert!(built.window.has_new_cut && report.blocks.summary > 0);
     assert_eq!(report.summary, chat.summary);
     let summarized = Omission {
         first_seq: 2,
@@ -38,17 +38,17 @@ fn a_summary_stands_behind_the_system_prompt_and_is_acknowledged() {
         reason: OmissionReason::Summarized,
     };
     assert_eq!(report.omissions, [summarized]);
-    let system = weigh(&seen.turns[0]);
+    let system = weigh(&built.turns[0]);
     assert_eq!(
         report.stable_prefix_tokens,
         chat.fixed + system,
         "the summary breaks the cache"
     );
 
-    chat.say(text(Role::Assistant, "done"));
-    let next = chat.see(HEAD_TAIL, 5_000).unwrap();
+    chat.append(text(Role::Assistant, "done"));
+    let next = chat.build(HEAD_TAIL, 5_000).unwrap();
     assert!(!next.window.has_new_cut);
-    assert_eq!(next.turns[..seen.turns.len()], seen.turns);
+    assert_eq!(next.turns[..built.turns.len()], built.turns);
     assert_eq!(
         next.window.report.stable_prefix_tokens,
         report.blocks.total()
@@ -56,56 +56,56 @@ fn a_summary_stands_behind_the_system_prompt_and_is_acknowledged() {
 }
 
 #[test]
-fn a_summary_that_is_taken_back_gives_the_turns_back() {
+fn removed_summary_restores_its_turns() {
     let mut chat = long_chat(4);
-    let before = chat.see(HEAD_TAIL, 5_000).unwrap();
+    let before = chat.build(HEAD_TAIL, 5_000).unwrap();
     chat.summarize(1);
     chat.show_summary();
     assert!(
-        chat.see(HEAD_TAIL, 5_000)
+        chat.build(HEAD_TAIL, 5_000)
             .unwrap()
             .words()
             .contains("[summary]")
     );
     chat.summary = None;
-    let after = chat.see(HEAD_TAIL, 5_000).unwrap();
+    let after = chat.build(HEAD_TAIL, 5_000).unwrap();
     assert_eq!(after.turns, before.turns);
     assert!(after.window.has_new_cut);
 }
 
 #[test]
-fn system_and_pinned_turns_are_shown_whatever_a_summary_stands_for() {
+fn summarized_system_and_pinned_turns_stay_in_window() {
     let mut chat = long_chat(1);
-    chat.say(Turn {
+    chat.append(Turn {
         pinned: true,
         ..text(Role::Assistant, "pinned")
     });
-    chat.say(text(Role::System, "from now on be brief"));
-    chat.say(text(Role::User, "and then?"));
-    chat.say(text(Role::Assistant, "then that"));
+    chat.append(text(Role::System, "from now on be brief"));
+    chat.append(text(Role::User, "and then?"));
+    chat.append(text(Role::Assistant, "then that"));
     assert!(chat.summarize(0));
     assert_eq!(
         chat.summary.as_ref().map(|summary| summary.through_seq),
         Some(8)
     );
-    let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
+    let built = chat.build(HEAD_TAIL, 5_000).unwrap();
     assert_eq!(
-        seen.words(),
+        built.words(),
         "s1 [elision] a5 s6 [summary] [acknowledgement]"
     );
 }
 
 #[test]
-fn a_request_with_a_system_turn_behind_it_is_not_summarized_before_it_is_answered() {
+fn unanswered_request_before_system_turn_is_not_summarized() {
     let mut chat = long_chat(1);
-    chat.say(text(Role::System, "it is noon"));
+    chat.append(text(Role::System, "it is noon"));
     assert!(chat.summarize(0));
     let through = chat.summary.as_ref().map(|summary| summary.through_seq);
     assert_eq!(through, Some(3));
 }
 
 #[test]
-fn a_window_that_is_too_small_for_the_summary_goes_without_and_says_so() {
+fn summary_too_large_for_window_is_omitted_and_reported() {
     let mut chat = long_chat(4);
     chat.summarize(1);
     let text = "x".repeat(4_000);
@@ -114,99 +114,101 @@ fn a_window_that_is_too_small_for_the_summary_goes_without_and_says_so() {
         ..(**chat.summary.as_ref().unwrap()).clone()
     };
     chat.summary = Some(Arc::new(summary));
-    let seen = chat.see(HEAD_TAIL, 200).unwrap();
-    assert!(!seen.words().contains("[summary]"), "{}", seen.words());
-    assert!(seen.window.report.degraded && seen.window.report.notes[0].contains("summary"));
+    let built = chat.build(HEAD_TAIL, 200).unwrap();
+    assert!(!built.words().contains("[summary]"), "{}", built.words());
+    assert!(built.window.report.degraded && built.window.report.notes[0].contains("summary"));
 }
 
 #[test]
-fn sliding_windows_show_no_summary() {
+fn sliding_window_has_no_summary() {
     let mut chat = long_chat(4);
     chat.summarize(1);
-    let seen = chat.see(Policy::SlidingWindow { turns: 3 }, 5_000).unwrap();
-    assert_eq!(seen.words(), "s1 [elision] a9 u10");
+    let built = chat
+        .build(Policy::SlidingWindow { turns: 3 }, 5_000)
+        .unwrap();
+    assert_eq!(built.words(), "s1 [elision] a9 u10");
 }
 
 #[test]
-fn results_in_other_words_come_before_any_summary() {
+fn no_summary_is_needed_while_results_can_be_trimmed() {
     let mut chat = long_chat(1);
-    for place in 0..3 {
-        let id = format!("c{place}");
-        chat.say(call(&[&id], "{}"));
-        chat.say(result(&id, "y".repeat(1_000)));
+    for index in 0..3 {
+        let id = format!("c{index}");
+        chat.append(call(&[&id], "{}"));
+        chat.append(result(&id, "y".repeat(1_000)));
     }
-    chat.say(text(Role::User, "go on"));
+    chat.append(text(Role::User, "go on"));
     chat.soft_percent = Some(70);
-    let whole = chat.clone().see(HEAD_TAIL, 5_000).unwrap();
+    let whole = chat.clone().build(HEAD_TAIL, 5_000).unwrap();
     assert_eq!(whole.window.report.results_trimmed, 0);
     let budget = whole.window.counted * 10 / 9;
-    let seen = chat.see(HEAD_TAIL, budget).unwrap();
-    assert_eq!(seen.window.tail_seq, None, "no summary is needed");
-    assert_eq!(seen.turns, whole.turns, "and the prefix stays");
+    let built = chat.build(HEAD_TAIL, budget).unwrap();
+    assert_eq!(built.window.tail_seq, None, "no summary is needed");
+    assert_eq!(built.turns, whole.turns, "the prefix is unchanged");
 
     assert!(chat.summarize(1));
     for n in 0..3 {
-        chat.say(text(Role::Assistant, "x".repeat(100)));
-        chat.say(text(Role::User, format!("go on {n}")));
+        chat.append(text(Role::Assistant, "x".repeat(100)));
+        chat.append(text(Role::User, format!("go on {n}")));
     }
-    let seen = chat.see(HEAD_TAIL, budget).unwrap();
+    let built = chat.build(HEAD_TAIL, budget).unwrap();
     assert!(
-        seen.words().contains("[summary]"),
-        "a ready one: {}",
-        seen.words()
+        built.words().contains("[summary]"),
+        "the summary is ready: {}",
+        built.words()
     );
-    let again = chat.see(HEAD_TAIL, budget).unwrap();
+    let again = chat.build(HEAD_TAIL, budget).unwrap();
     assert!(!again.window.has_new_cut);
 }
 
 #[test]
-fn a_summary_takes_its_place_when_the_window_would_be_cut() {
+fn ready_summary_is_shown_when_window_would_be_cut() {
     let mut chat = long_chat(8);
     chat.soft_percent = Some(70);
-    let before = chat.see(HEAD_TAIL, 640).unwrap();
+    let before = chat.build(HEAD_TAIL, 640).unwrap();
     assert!(chat.summarize(1));
     let (mut last, mut swapped) = (before, None);
     for n in 0..6 {
-        chat.say(text(Role::Assistant, format!("{n} {}", "y".repeat(100))));
-        chat.say(text(Role::User, "and then?"));
-        let seen = chat.see(HEAD_TAIL, 640).unwrap();
-        if seen.words().contains("[summary]") {
+        chat.append(text(Role::Assistant, format!("{n} {}", "y".repeat(100))));
+        chat.append(text(Role::User, "and then?"));
+        let built = chat.build(HEAD_TAIL, 640).unwrap();
+        if built.words().contains("[summary]") {
             swapped = Some(n);
-            assert_eq!(seen.words().matches("[elision]").count(), 0);
-            let since: Vec<&Turn> = seen.turns.iter().skip(4).collect();
+            assert_eq!(built.words().matches("[elision]").count(), 0);
+            let since: Vec<&Turn> = built.turns.iter().skip(4).collect();
             let newest = &last.turns[last.turns.len() - since.len() + 2..];
-            assert!(since.iter().zip(newest).all(|(now, then)| *now == then));
+            assert!(since.iter().zip(newest).all(|(now, before)| *now == before));
             break;
         }
         assert_eq!(
-            seen.turns[..last.turns.len()],
+            built.turns[..last.turns.len()],
             last.turns,
-            "the prefix stays"
+            "the prefix is unchanged"
         );
-        assert_eq!(seen.window.tail_seq, None, "none is needed");
-        last = seen;
+        assert_eq!(built.window.tail_seq, None, "no summary is needed");
+        last = built;
     }
     assert!(swapped.is_some_and(|n| n > 0), "{swapped:?}");
 }
 
 #[test]
-fn a_summary_is_not_stable_once_a_turn_before_it_has_left() {
-    // Each turn has 8 bytes. The third turn that counts toward the caps makes the first one leave,
-    // and only one of the two system turns is small enough to be retained.
+fn dropped_turn_before_summary_ends_stable_prefix() {
+    // Each turn has 8 bytes. The third turn that counts toward the caps drops the first one, and
+    // only one of the two system turns is small enough to be retained.
     let mut chat = Chat::new(Limits {
         max_history_bytes: 20,
         ..Limits::default()
     });
-    chat.say(text(Role::System, "be kind"));
-    chat.say(text(Role::System, "be brief"));
-    chat.say(text(Role::Assistant, "hello"));
-    chat.say(text(Role::User, "the task"));
+    chat.append(text(Role::System, "be kind"));
+    chat.append(text(Role::System, "be brief"));
+    chat.append(text(Role::Assistant, "hello"));
+    chat.append(text(Role::User, "the task"));
     assert!(chat.summarize(0));
-    let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
-    assert_eq!(seen.words(), "s1 s2 [summary] [acknowledgement] u4");
+    let built = chat.build(HEAD_TAIL, 5_000).unwrap();
+    assert_eq!(built.words(), "s1 s2 [summary] [acknowledgement] u4");
 
-    chat.say(text(Role::User, "go on"));
-    let next = chat.see(HEAD_TAIL, 5_000).unwrap();
+    chat.append(text(Role::User, "go on"));
+    let next = chat.build(HEAD_TAIL, 5_000).unwrap();
     assert_eq!(next.words(), "s1 [summary] [acknowledgement] u4 u5");
     assert_eq!(
         next.window.report.stable_prefix_tokens,
@@ -216,19 +218,19 @@ fn a_summary_is_not_stable_once_a_turn_before_it_has_left() {
 }
 
 #[test]
-fn a_summary_is_not_stable_where_another_turn_stands_before_it_now() {
+fn turn_inserted_before_summary_ends_stable_prefix() {
     let mut chat = Chat::new(Limits::default());
-    chat.say(call(&["x", "y"], "{}"));
-    chat.say(text(Role::System, "be kind"));
-    chat.say(text(Role::User, "the task"));
-    chat.say(text(Role::User, "go on"));
+    chat.append(call(&["x", "y"], "{}"));
+    chat.append(text(Role::System, "be kind"));
+    chat.append(text(Role::User, "the task"));
+    chat.append(text(Role::User, "go on"));
     assert!(chat.summarize(0));
-    let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
-    assert_eq!(seen.words(), "s2 [summary] [acknowledgement] u4");
+    let built = chat.build(HEAD_TAIL, 5_000).unwrap();
+    assert_eq!(built.words(), "s2 [summary] [acknowledgement] u4");
 
     // Its call, which the summary covers, is shown again, before the system turn.
-    chat.say(result("x", "late"));
-    let next = chat.see(HEAD_TAIL, 5_000).unwrap();
+    chat.append(result("x", "late"));
+    let next = chat.build(HEAD_TAIL, 5_000).unwrap();
     assert!(next.words().starts_with("a1 t5"), "{}", next.words());
     assert_eq!(next.window.report.stable_prefix_tokens, chat.fixed);
 }
