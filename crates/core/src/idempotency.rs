@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_known_for_its_time_and_among_the_newest() {
+    fn key_is_forgotten_by_age_or_count() {
         let limits = Limits {
             idempotency_keys: 2,
             idempotency_ms: 100,
@@ -162,14 +162,14 @@ mod tests {
         for key in 1..=3 {
             keys.remember([key; 16], record(key, u64::from(key)), &limits);
         }
-        assert!(!find(&keys, 1, 4), "the newest two are kept");
+        assert!(!find(&keys, 1, 4), "only the newest two are kept");
         assert!(find(&keys, 2, 4) && find(&keys, 3, 4));
-        assert!(!find(&keys, 3, 103), "its time is over");
-        assert!(find(&keys, 3, 0), "a clock that went back does not forget");
+        assert!(!find(&keys, 3, 103), "it has expired");
+        assert!(find(&keys, 3, 0), "a clock set back expires no key");
     }
 
     #[test]
-    fn a_key_for_other_content_is_refused() {
+    fn key_with_other_content_is_refused() {
         let limits = Limits::default();
         let mut keys = Keys::default();
         keys.remember([1; 16], record(1, 1), &limits);

@@ -94,11 +94,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_that_meet_are_one() {
+    fn adjacent_and_overlapping_ranges_merge() {
         let mut ranges = SeqRanges::default();
         ranges.add_last(5, 5);
         ranges.add_last(9, 8);
-        assert_eq!(ranges.iter().collect::<Vec<_>>(), [(5, 5)], "none is none");
+        assert_eq!(
+            ranges.iter().collect::<Vec<_>>(),
+            [(5, 5)],
+            "an empty range adds nothing"
+        );
         ranges.add_last(6, 7);
         assert_eq!(ranges.iter().collect::<Vec<_>>(), [(5, 7)]);
         ranges.add_last(9, 9);
@@ -109,19 +113,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_them_and_what_is_left_between() {
+    fn range_queries_match_check_of_each_seq() {
         let ranges = SeqRanges::restore([(3, 4), (7, 7), (10, 12)]);
-        let in_them: Vec<u64> = (0..15).filter(|seq| ranges.contains(*seq)).collect();
-        assert_eq!(in_them, [3, 4, 7, 10, 11, 12]);
+        let contained: Vec<u64> = (0..15).filter(|seq| ranges.contains(*seq)).collect();
+        assert_eq!(contained, [3, 4, 7, 10, 11, 12]);
         for first in 0..15 {
             for end in 0..15 {
                 let rest: Vec<u64> = ranges
                     .rest(first, end)
                     .flat_map(|(first, end)| first..end)
                     .collect();
-                let one_by_one: Vec<u64> =
+                let expected: Vec<u64> =
                     (first..end).filter(|seq| !ranges.contains(*seq)).collect();
-                assert_eq!(rest, one_by_one, "{first}..{end}");
+                assert_eq!(rest, expected, "{first}..{end}");
                 let has_any = (first..end).any(|seq| ranges.contains(seq));
                 let overlaps = end > first && ranges.overlaps(first, end - 1);
                 assert_eq!(overlaps, has_any, "{first}..{end}");

@@ -1,4 +1,4 @@
-//! Tests of appends: order, repetition and stale expectations.
+//! Tests of sessions: appends, idempotency, rewinds, summaries and updates.
 
 use super::*;
 use crate::change::ChangeSet;
@@ -52,7 +52,7 @@ fn append(
 }
 
 #[test]
-fn seqs_follow_each_other_and_every_change_builds_on_the_last() {
+fn changes_have_consecutive_seqs_and_revisions() {
     let mut session = session();
     for (round, first) in [(0, 1), (1, 3), (2, 5)] {
         let done = append(&mut session, &command(&["a", "b"]), round).unwrap();
@@ -60,7 +60,7 @@ fn seqs_follow_each_other_and_every_change_builds_on_the_last() {
         assert_eq!((record.first_seq, record.last_seq), (first, first + 1));
         assert_eq!(change.expected_revision, round);
         let ChangeKind::Append(appended) = change.kind else {
-            panic!("an append was expected");
+            panic!("expected an append");
         };
         assert_eq!(&*appended.turns[0].1, format!("a{first}").as_bytes());
     }
@@ -84,7 +84,7 @@ fn seqs_follow_each_other_and_every_change_builds_on_the_last() {
 }
 
 #[test]
-fn a_repetition_is_answered_and_not_done_again() {
+fn repeated_idempotency_key_returns_first_record() {
     let mut session = session();
     let named = IdempotencyKey {
         key: [1; 16],
@@ -97,14 +97,14 @@ fn a_repetition_is_answered_and_not_done_again() {
     };
     let first = append(&mut session, &command, 1).unwrap();
     assert!(!first.changes.is_empty());
-    // The repetition's expectation is stale because the first append succeeded. That is no error.
+    // The first append made `expected_seq` stale. A repeated key skips that check.
     let again = append(&mut session, &command, 2).unwrap();
     assert!(again.changes.is_empty());
     assert_eq!((again.record, session.head().last_seq), (first.record, 1));
 }
 
 #[test]
-fn stale_expectations_are_refused() {
+fn append_with_stale_seq_or_generation_is_refused() {
     let mut session = session();
     let stale_seq = AppendCommand {
         expected_seq: Some(3),
@@ -133,14 +133,14 @@ fn stale_expectations_are_refused() {
 }
 
 #[test]
-fn idle_time_is_measured_on_the_steady_line_alone() {
+fn session_expires_by_steady_clock() {
     let mut session = session();
     append(&mut session, &command(&["a"]), 1_000).unwrap();
     assert!(!session.head().is_expired(Steady(1_999), 1_000));
     assert!(session.head().is_expired(Steady(2_000), 1_000));
     assert!(
         !session.head().is_expired(Steady(0), 1_000),
-        "time that went back expires nothing"
+        "a clock set back expires no session"
     );
 }
 
@@ -165,7 +165,7 @@ fn named(name: u8, texts: &[&str]) -> AppendCommand {
 }
 
 #[test]
-fn a_rewind_takes_turns_back_and_adds_others_in_one_set() {
+fn rewind_with_append_returns_both_changes_in_order() {
     let mut session = session();
     append(&mut session, &command(&["a", "b", "c"]), 1).unwrap();
     let edited = rewind(&mut session, 1, command(&["d"]), 2).unwrap();
@@ -174,10 +174,10 @@ fn a_rewind_takes_turns_back_and_adds_others_in_one_set() {
     assert_eq!((edited.record.first_seq, edited.record.last_seq), (4, 4));
     assert!(!edited.must_reload);
     let [first, second] = &edited.changes[..] else {
-        panic!("two changes were expected")
+        panic!("expected two changes")
     };
     let ChangeKind::Rewind(rewound) = &first.kind else {
-        panic!("a rewind was expected")
+        panic!("expected a rewind")
     };
     assert_eq!((rewound.after_seq, rewound.through_seq), (1, 3));
     assert_eq!(rewound.totals.turns, 1);
@@ -187,12 +187,8 @@ fn a_rewind_takes_turns_back_and_adds_others_in_one_set() {
 
     let popped = rewind(&mut session, 3, AppendCommand::default(), 3).unwrap();
     assert_eq!((popped.removed.len(), popped.changes.len()), (1, 1));
-    assert_eq!(session.head().last_seq, 4, "seqs are not given again");
-    assert_eq!(
-        session.head().newest_seq,
-        1,
-        "2 and 3 were taken back before"
-    );
+    assert_eq!(session.head().last_seq, 4, "seqs are not reused");
+    assert_eq!(session.head().newest_seq, 1, "2 and 3 were rewound before");
     let expecting = |seq| AppendCommand {
         expected_seq: Some(seq),
         ..AppendCommand::default()
@@ -210,7 +206,7 @@ fn a_rewind_takes_turns_back_and_adds_others_in_one_set() {
 }
 
 #[test]
-fn what_a_rewind_refuses_leaves_no_trace() {
+fn refused_rewind_changes_nothing() {
     let mut session = session();
     append(&mut session, &command(&["a", "b"]), 1).unwrap();
     let before = format!("{session:?}");
@@ -234,7 +230,7 @@ fn what_a_rewind_refuses_leaves_no_trace() {
 }
 
 #[test]
-fn a_key_whose_turns_were_rewound_is_no_duplicate() {
+fn idempotency_key_of_rewound_turns_is_refused() {
     let mut session = session();
     append(&mut session, &named(1, &["a"]), 1).unwrap();
     append(&mut session, &named(2, &["b"]), 2).unwrap();
@@ -243,7 +239,7 @@ fn a_key_whose_turns_were_rewound_is_no_duplicate() {
     let again = rewind(&mut session, 1, named(3, &[]), 4).unwrap();
     assert_eq!((again.changes.len(), again.record), (0, popped.record));
     let known = append(&mut session, &named(1, &["a"]), 5).unwrap();
-    assert!(known.changes.is_empty(), "its turn is still there");
+    assert!(known.changes.is_empty(), "its turn was not rewound");
     assert_eq!(
         append(&mut session, &named(2, &["b"]), 6).unwrap_err(),
         CoreError::IdempotencyKeyRewound
@@ -265,13 +261,13 @@ fn summary(number: u32, first_seq: u64, through_seq: u64) -> Arc<Summary> {
         made_at: Timestamp::from_ms(0),
         by: "a test".into(),
         body: Default::default(),
-        text: "what was said".into(),
+        text: "a summary".into(),
     })
 }
 
 #[test]
-fn a_summary_of_what_is_rewound_is_taken_back_with_it() {
-    for (after_seq, standing) in [(5, 2), (4, 2), (3, 1), (2, 1), (1, 0)] {
+fn rewind_removes_summaries_of_rewound_turns() {
+    for (after_seq, remaining) in [(5, 2), (4, 2), (3, 1), (2, 1), (1, 0)] {
         let mut session = session();
         append(&mut session, &command(&["a", "b", "c", "d", "e"]), 1).unwrap();
         let generation = session.head().generation;
@@ -282,16 +278,20 @@ fn a_summary_of_what_is_rewound_is_taken_back_with_it() {
         }
         let rewound = rewind(&mut session, after_seq, AppendCommand::default(), 2).unwrap();
         let newest = session.summary().map_or(0, |summary| summary.number);
-        assert_eq!(newest, standing, "after {after_seq}");
-        assert_eq!(rewound.must_reload, standing < 2);
+        assert_eq!(newest, remaining, "after {after_seq}");
+        assert_eq!(rewound.must_reload, remaining < 2);
         let through = session.summary().map_or(0, |summary| summary.through_seq);
         assert_eq!(session.compaction().through_seq, through);
-        assert_eq!(session.compaction().summaries, 2, "numbers only grow");
+        assert_eq!(
+            session.compaction().summaries,
+            2,
+            "summary numbers are not reused"
+        );
     }
 }
 
 #[test]
-fn a_compaction_under_way_does_not_summarize_what_is_rewound() {
+fn rewind_during_compaction_discards_its_summary() {
     let mut session = session();
     append(&mut session, &command(&["a", "b", "c", "d"]), 1).unwrap();
     let policy = crate::compaction::CompactionPolicy::default();
@@ -309,7 +309,7 @@ fn a_compaction_under_way_does_not_summarize_what_is_rewound() {
 }
 
 #[test]
-fn a_request_has_the_tokens_of_the_providers_cache_too() {
+fn request_tokens_include_provider_cache_tokens() {
     let usage = |input_tokens, cache_read_tokens, cache_creation_tokens| ModelUsage {
         input_tokens,
         cache_read_tokens,
@@ -317,18 +317,18 @@ fn a_request_has_the_tokens_of_the_providers_cache_too() {
         output_tokens: 1_000,
         ..ModelUsage::default()
     };
-    for (told, tokens) in [
+    for (reported, tokens) in [
         (usage(0, 0, 0), 0),
         (usage(7, 0, 0), 7),
         (usage(7, 20, 300), 327),
         (usage(u64::MAX, 1, u64::MAX), u64::MAX),
     ] {
-        assert_eq!(told.request_tokens(), tokens);
+        assert_eq!(reported.request_tokens(), tokens);
     }
 }
 
 #[test]
-fn an_update_weighs_what_the_turn_says_then() {
+fn weight_of_turn_update_includes_new_text() {
     let mut session = session();
     append(&mut session, &command(&["short"]), 1).unwrap();
     let long = "x".repeat(10_000);

@@ -27,8 +27,8 @@ fn turn(word: &str) -> NewTurn {
     };
     let mut links = Links::default();
     let (mut ids, mut pinned) = (rest.chars(), false);
-    while let Some(nonce) = ids.next() {
-        match nonce {
+    while let Some(sign) = ids.next() {
+        match sign {
             '+' => links
                 .uses
                 .extend(ids.next().map(|id| id.to_string().into())),
@@ -87,7 +87,7 @@ fn caps(turns: usize) -> Limits {
 
 /// Each case: the cap, the appends, the retained seqs, and the total number of dropped turns.
 #[test]
-fn keeps_the_newest_whole_units_and_the_anchor() {
+fn fifo_keeps_newest_whole_units_and_anchor() {
     let cases: [(usize, &[&str], &[u64], u64); 23] = [
         (3, &["u", "a", "u"], &[1, 2, 3], 0),
         (2, &["u", "a", "u", "a"], &[1, 3, 4], 1),
@@ -145,21 +145,21 @@ fn keeps_the_newest_whole_units_and_the_anchor() {
         // A user turn with results is no anchor.
         (9, &["a+x", "u-x", "u"], &[1, 2, 3], 0),
     ];
-    for (cap, appends, kept, left) in cases {
+    for (cap, appends, kept, dropped_in_all) in cases {
         let (mut history, mut last_seq, mut dropped) = (History::default(), 0, 0);
         for words in appends {
             dropped += append(&mut history, &mut last_seq, words, &caps(cap)).unwrap();
         }
         assert_eq!(
             (seqs(&history), dropped),
-            (kept.to_vec(), left),
+            (kept.to_vec(), dropped_in_all),
             "{appends:?}"
         );
     }
 }
 
 #[test]
-fn a_result_whose_call_was_never_there_is_kept_where_it_may_be_one() {
+fn result_of_unknown_call_is_kept_if_orphans_are_accepted() {
     let (mut history, mut last_seq) = (History::default(), 0);
     for (words, kept) in [
         ("t-z?", &[1][..]),
@@ -176,7 +176,7 @@ fn a_result_whose_call_was_never_there_is_kept_where_it_may_be_one() {
 }
 
 #[test]
-fn rewind_keeps_turns_that_name_each_other() {
+fn rewind_between_linked_turns_is_refused() {
     let (mut history, mut last_seq) = (History::default(), 0);
     append(&mut history, &mut last_seq, "u a^x u a~x a", &caps(9)).unwrap();
     for after_seq in 2..4 {
@@ -194,7 +194,7 @@ fn rewind_keeps_turns_that_name_each_other() {
 }
 
 #[test]
-fn results_that_open_a_generation_are_kept_and_dropped_together() {
+fn results_that_open_a_generation_form_one_unit() {
     let (mut history, mut last_seq) = (History::default(), 0);
     append(&mut history, &mut last_seq, "t-x t-y", &caps(3)).unwrap();
     append(&mut history, &mut last_seq, "t-z", &caps(3)).unwrap();
@@ -209,7 +209,7 @@ fn results_that_open_a_generation_are_kept_and_dropped_together() {
 }
 
 #[test]
-fn refuses_whole_what_it_refuses() {
+fn refused_append_changes_nothing() {
     let (mut history, mut last_seq) = (History::default(), 0);
     append(&mut history, &mut last_seq, "u a+x t-x", &caps(9)).unwrap();
     for (words, index) in [("u t-x", 1), ("a+y t-y t-y", 2), ("t-z", 0)] {
@@ -239,7 +239,7 @@ fn refuses_whole_what_it_refuses() {
 type Lowered<'a> = (&'a [&'a str], usize, &'a [u64], &'a [&'a str], &'a [u64]);
 
 #[test]
-fn pins_above_a_lowered_cap_leave_room_for_what_is_said_now() {
+fn trim_to_lowered_cap_drops_oldest_pinned_turns() {
     let cases: [Lowered<'_>; 4] = [
         // Of the turns that FIFO has passed, the oldest pins are dropped.
         (
@@ -280,13 +280,13 @@ fn pins_above_a_lowered_cap_leave_room_for_what_is_said_now() {
 }
 
 #[test]
-fn the_request_stays_until_the_next_one() {
+fn fifo_keeps_current_request_until_next_one() {
     let (mut history, mut last_seq) = (History::default(), 0);
     append(&mut history, &mut last_seq, "u a u a u", &caps(4)).unwrap();
     for _ in 0..5 {
         append(&mut history, &mut last_seq, "a+x t-x", &caps(4)).unwrap();
     }
-    assert_eq!(seqs(&history), [1, 5, 14, 15], "whole units beside it");
+    assert_eq!(seqs(&history), [1, 5, 14, 15], "whole units next to it");
     let restored = restore(&history, last_seq);
     assert_eq!(restored.live_set(last_seq), history.live_set(last_seq));
     append(&mut history, &mut last_seq, "a u", &caps(4)).unwrap();
@@ -298,7 +298,7 @@ fn the_request_stays_until_the_next_one() {
 }
 
 #[test]
-fn bytes_are_a_cap_of_their_own() {
+fn max_history_bytes_drops_oldest_turns() {
     let limits = Limits {
         max_history_bytes: 3 * BYTES,
         ..caps(100)
@@ -309,7 +309,7 @@ fn bytes_are_a_cap_of_their_own() {
 }
 
 #[test]
-fn a_late_result_of_a_forgotten_call_is_taken() {
+fn late_result_of_dropped_call_is_accepted_and_dropped() {
     let limits = Limits {
         departed_calls: 1,
         ..caps(1)
@@ -357,7 +357,7 @@ type AfterRewind = (&'static str, &'static [u64]);
 
 /// Each case: the cap, the turns, the newest remaining turn, the retained seqs, the next append.
 #[test]
-fn a_rewind_takes_the_newest_units_and_gives_no_seq_again() {
+fn rewind_removes_newest_units_and_never_reuses_seqs() {
     let cases: [(usize, &str, u64, &[u64], AfterRewind); 8] = [
         (9, "u a u a", 3, &[1, 2, 3], ("a", &[1, 2, 3, 5])),
         (9, "u a u a", 0, &[], ("u a", &[5, 6])),
@@ -371,10 +371,10 @@ fn a_rewind_takes_the_newest_units_and_gives_no_seq_again() {
         (2, "u a u a", 3, &[1, 3], ("a", &[1, 3, 5])),
         (2, "u a u a u", 2, &[1], ("u a u", &[1, 7, 8])),
     ];
-    for (cap, words, after_seq, left, (more, then)) in cases {
+    for (cap, words, after_seq, left, (more, expected)) in cases {
         let (mut history, mut last_seq) = (History::default(), 0);
         append(&mut history, &mut last_seq, words, &caps(cap)).unwrap();
-        let had = seqs(&history);
+        let before = seqs(&history);
         let removed: Vec<u64> = history
             .rewind(after_seq, last_seq)
             .unwrap()
@@ -382,15 +382,15 @@ fn a_rewind_takes_the_newest_units_and_gives_no_seq_again() {
             .map(|record| record.seq)
             .collect();
         assert_eq!(seqs(&history), left, "{words}");
-        assert_eq!([left, &removed].concat(), had, "{words}");
+        assert_eq!([left, &removed].concat(), before, "{words}");
         append(&mut history, &mut last_seq, more, &caps(cap)).unwrap();
-        assert_eq!(seqs(&history), then, "{words}, {more}");
+        assert_eq!(seqs(&history), expected, "{words}, {more}");
         check(&history, &caps(cap), &BTreeSet::new());
     }
 }
 
 #[test]
-fn a_rewind_tears_no_unit_apart() {
+fn rewind_inside_a_unit_is_refused() {
     let (mut history, mut last_seq) = (History::default(), 0);
     append(&mut history, &mut last_seq, "u a+x+y t-x u t-y a", &caps(9)).unwrap();
     for after_seq in 2..5 {
@@ -412,7 +412,7 @@ fn a_rewind_tears_no_unit_apart() {
 }
 
 #[test]
-fn a_long_life_of_rewinds_takes_bounded_memory() {
+fn rewound_ranges_stay_bounded_after_many_rewinds() {
     let (mut history, mut last_seq) = (History::default(), 0);
     append(&mut history, &mut last_seq, "u", &caps(4)).unwrap();
     for round in 0..3_000 {
@@ -452,7 +452,7 @@ fn check(history: &History, limits: &Limits, pinned: &BTreeSet<u64>) {
 
 proptest! {
     #[test]
-    fn every_history_keeps_its_promises(
+    fn generated_histories_keep_invariants_and_restore_equal(
         cap in 4_usize..9,
         appends in prop::collection::vec((prop::collection::vec(word(), 1..4), 0..20_u64), 1..40),
     ) {
@@ -460,10 +460,10 @@ proptest! {
         let (mut history, mut last_seq) = (History::default(), 0_u64);
         let mut pinned = BTreeSet::new();
         for (words, rewound) in appends {
-            // Few steps rewind, by different lengths.
+            // A quarter of the steps rewinds first, by 0 to 4 turns.
             if rewound < 5 {
                 let after_seq = last_seq.saturating_sub(rewound);
-                let had = seqs(&history);
+                let before = seqs(&history);
                 let mut restored = restore(&history, last_seq);
                 let again = restored.rewind(after_seq, last_seq).map(|removed| removed.len());
                 let outcome = history.rewind(after_seq, last_seq).map(|removed| removed.len());
@@ -474,7 +474,7 @@ proptest! {
                         pinned.retain(|seq| *seq <= after_seq);
                         prop_assert!(seqs(&history).iter().all(|seq| *seq <= after_seq));
                     }
-                    Err(_) => prop_assert_eq!(had, seqs(&history)),
+                    Err(_) => prop_assert_eq!(before, seqs(&history)),
                 }
                 check(&history, &limits, &pinned);
             }
@@ -485,14 +485,14 @@ proptest! {
             let mut restored_seq = last_seq;
             let outcome = append(&mut history, &mut last_seq, &line, &limits);
             let again = append(&mut restored, &mut restored_seq, &line, &limits);
-            prop_assert_eq!(&outcome, &again, "a restored history decides the same");
+            prop_assert_eq!(&outcome, &again, "a restored history returns the same");
             prop_assert_eq!(seqs(&history), seqs(&restored));
             prop_assert_eq!(history.live_set(last_seq), restored.live_set(last_seq));
             match outcome {
                 Ok(_) => pinned.extend(
                     (first..).zip(&words).filter(|(_, word)| word.ends_with('!')).map(|(seq, _)| seq),
                 ),
-                Err(_) => prop_assert_eq!(before, seqs(&history), "refused whole"),
+                Err(_) => prop_assert_eq!(before, seqs(&history), "a refused append has no effect"),
             }
             check(&history, &limits, &pinned);
         }
@@ -500,7 +500,7 @@ proptest! {
 }
 
 /// Limits under which no leading system turns are retained.
-fn forgetful(limits: &Limits) -> Limits {
+fn without_preamble(limits: &Limits) -> Limits {
     Limits {
         pinned_bytes: 0,
         ..limits.clone()
@@ -512,7 +512,7 @@ proptest! {
     ///
     /// This does not affect the history itself.
     #[test]
-    fn what_is_remembered_for_windows_changes_no_history(
+    fn retained_system_turns_do_not_change_history(
         cap in 1_usize..9,
         bytes in prop::sample::select(vec![BYTES, 3 * BYTES, 1 << 20]),
         pinned_bytes in prop::sample::select(vec![0, BYTES, 2 * BYTES, 1 << 20]),
@@ -525,7 +525,7 @@ proptest! {
         let lines = appends.iter().map(|words| words.join(" ").replace('!', ""));
         for line in std::iter::repeat_n("s".to_owned(), leading).chain(lines) {
             let outcome = append(&mut history, &mut last_seq, &line, &limits);
-            let expected = append(&mut plain, &mut plain_seq, &line, &forgetful(&limits));
+            let expected = append(&mut plain, &mut plain_seq, &line, &without_preamble(&limits));
             prop_assert_eq!(outcome, expected);
             prop_assert_eq!(seqs(&history), seqs(&plain));
             prop_assert_eq!(history.totals(), plain.totals());
@@ -537,8 +537,9 @@ proptest! {
             prop_assert_eq!(without, plain.live_set(last_seq));
             let is_leading = |seq: &u64| *seq <= leading.min(4) as u64;
             prop_assert!(kept.preamble.iter().all(is_leading), "{:?}", kept);
-            let remembered: usize = history.preamble().iter().map(|turn| turn.content.len()).sum();
-            prop_assert!(remembered <= limits.pinned_bytes_effective(), "{} bytes", remembered);
+            let preamble = history.preamble().iter();
+            let bytes: usize = preamble.map(|turn| turn.content.len()).sum();
+            prop_assert!(bytes <= limits.pinned_bytes_effective(), "{} bytes", bytes);
 
             let restored = restore(&history, last_seq);
             prop_assert_eq!(restored.live_set(last_seq), kept);
@@ -556,7 +557,7 @@ fn restore(history: &History, last_seq: u64) -> History {
     let kept = history.live_set(last_seq);
     let all = history.preamble().iter().chain(history.turns_after(0));
     let mut turns: Vec<(TurnRecord, Vec<Box<str>>)> =
-        all.map(|record| read_again(history, record)).collect();
+        all.map(|record| reloaded(history, record)).collect();
     turns.sort_by_key(|(record, _)| record.seq);
     let arrivals = turns
         .iter()
@@ -566,7 +567,7 @@ fn restore(history: &History, last_seq: u64) -> History {
     History::restore(&kept, rewound, arrivals)
 }
 
-fn read_again(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<str>>) {
+fn reloaded(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<str>>) {
     let uses: Vec<Box<str>> = record.uses().cloned().collect();
     let results = history.results_of(record);
     let links = Links {
@@ -612,7 +613,7 @@ impl History {
 }
 
 #[test]
-fn an_updated_turn_is_estimated_without_the_bytes_for_its_client() {
+fn token_estimate_of_updated_turn_excludes_client_bytes() {
     let mut history = History::default();
     let mut last_seq = 0;
     append(&mut history, &mut last_seq, "u", &Limits::default()).unwrap();
