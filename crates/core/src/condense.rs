@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_name_keys_once() {
+    fn rows_list_keys_once() {
         let value = json!({
             "status": "ok",
             "flights": [{"id": "HAT1", "seats": 3}, {"id": "HAT2", "seats": 0}],
@@ -205,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn scalars_are_whole_and_strings_distinct() {
+    fn scalars_skip_repeated_strings_and_are_never_cut() {
         let value = json!(["HAT1", "HAT1", {"a": "HAT2", "b": 12345}]);
         assert_eq!(scalars(&value, 100), "HAT1 HAT2 12345");
         assert_eq!(scalars(&value, 12), "HAT1 HAT2");
     }
 
     #[test]
-    fn scalars_repeat_numbers_and_flags_and_show_keys_that_are_data() {
+    fn scalars_repeat_numbers_and_flags_and_include_data_keys() {
         let lamps = json!([
             {"id": "43", "color": "black", "available": false, "price": 1},
             {"id": "12", "color": "black", "available": false, "price": 1},
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_that_saves_nothing_is_not_made() {
+    fn head_and_tail_cuts_only_if_it_saves_bytes() {
         let text = "x".repeat(40);
         assert_eq!(head_and_tail(&text, 36, " … "), text);
         let long = "ä".repeat(100);

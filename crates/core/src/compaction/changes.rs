@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_keeps_quantities_and_the_outcome() {
+    fn change_line_contains_arguments_and_outcome() {
         let input = r#"{"sku":"RAM-6032","quantity":2}"#;
         assert_eq!(
             line(
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_begins_with_what_earlier_results_did_not_have() {
+    fn outcome_starts_with_values_new_since_earlier_results() {
         let call = |id: &str, name: &str| {
             TranscriptTurn::new(1, Role::Assistant, "").with_call(Call {
                 id: id.into(),
@@ -262,12 +262,12 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_only_reads_has_no_line() {
+    fn read_only_call_has_no_change_line() {
         assert!(line("get_order", r#"{"id":"W1"}"#, "{}", false).is_empty());
     }
 
     #[test]
-    fn a_failure_is_marked_and_long_arguments_keep_their_ends() {
+    fn failed_call_is_marked_and_long_arguments_are_shortened() {
         let input = format!(r#"{{"path":"a.rs","text":"{}"}}"#, "x".repeat(500));
         let lines = line("edit_file", &input, "no such file", true);
         assert!(

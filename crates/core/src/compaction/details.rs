@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_values_and_days_have_a_line() {
+    fn details_contain_result_values_and_a_line_per_day() {
         let mut user = TranscriptTurn::new(1, Role::User, "Find\nflights");
         user.said_at = Timestamp::new(1_700_000_000, 0);
         let result = TranscriptTurn::new(2, Role::Tool, r#"[{"id":"HAT1","price":10}]"#);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_at_its_start_keeps_its_role_and_whole_words() {
+    fn line_cut_at_start_keeps_role_and_whole_words() {
         let recent = "user: Find flights\nassistant: I have found three flights for you.\n";
         for (bytes, expected) in [
             (40, "assistant: … three flights for you.\n"),

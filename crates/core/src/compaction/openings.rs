@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_user_turn_and_one_without_a_reply_before_it_open_a_task() {
+    fn first_user_turn_and_turn_without_prior_reply_open_task() {
         let mut openings = Openings::default();
         assert!(!openings.observe(Role::System, "Be brief.", at(0)));
         assert!(openings.observe(Role::User, "I want to return a laptop.", at(0)));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_begins_like_an_opening_is_one() {
+    fn turn_starting_like_earlier_opening_opens_task() {
         let mut openings = Openings::default();
         let task = "We are currently solving the following issue: A";
         assert!(openings.observe(Role::User, task, None));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_turn_after_a_pause_opens_a_task_and_a_short_one_does_not() {
+    fn only_long_turn_after_pause_opens_task() {
         for (text, opens) in [
             ("ok, go on", false),
             (&*"Please book a room. ".repeat(5), true),

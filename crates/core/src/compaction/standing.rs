@@ -259,9 +259,9 @@ fn is_punctuation(c: char) -> bool {
 mod tests {
     use super::*;
 
-    fn collected(said: &str, reply: &str) -> Vec<String> {
+    fn collected(text: &str, reply: &str) -> Vec<String> {
         let turns = [
-            TranscriptTurn::new(1, Role::User, said),
+            TranscriptTurn::new(1, Role::User, text),
             TranscriptTurn::new(2, Role::Assistant, reply),
         ];
         let mut standing = Vec::new();
@@ -271,35 +271,35 @@ mod tests {
     }
 
     #[test]
-    fn instructions_of_two_words_are_kept() {
-        for said in [
+    fn short_instructions_are_kept() {
+        for text in [
             "Be brief.",
             "I am vegan.",
             "Je suis sourd.",
             "敬語で話して。",
         ] {
-            assert_eq!(collected(said, "Sure."), [said]);
+            assert_eq!(collected(text, "Sure."), [text]);
         }
     }
 
     #[test]
-    fn code_between_the_words_of_the_user_has_no_instructions() {
+    fn pasted_output_yields_no_instructions() {
         let code = "[File: /a.py]\n{'a': [x]}\nValueError: bad value in the middle\nbash-$";
-        let said = format!("Never use tabs here.\n{code}\nReply in French.");
+        let text = format!("Never use tabs here.\n{code}\nReply in French.");
         let own = ["Never use tabs here.", "Reply in French."];
-        assert_eq!(collected(&said, "Sure."), own);
+        assert_eq!(collected(&text, "Sure."), own);
         let prose = "It rained all day.\n".repeat(40);
-        assert!(is_output(code) && ![&said, "f(x)", &prose].into_iter().any(is_output));
+        assert!(is_output(code) && ![&text, "f(x)", &prose].into_iter().any(is_output));
     }
 
     #[test]
-    fn courtesies_and_used_answers_are_dropped() {
-        for said in [
+    fn courtesies_and_short_answers_are_not_instructions() {
+        for text in [
             "That would be great, thank you!",
             "Yes, please.",
             "Merci bien.",
         ] {
-            assert_eq!(collected(said, "You're welcome."), [""; 0], "{said}");
+            assert_eq!(collected(text, "You're welcome."), [""; 0], "{text}");
         }
     }
 }

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_before_the_newest_opening_are_earlier_ones() {
+    fn summary_text_separates_earlier_from_current_requests() {
         let turn = |seq, text: &str, opens| UserTurn {
             seq,
             said_at: 0,

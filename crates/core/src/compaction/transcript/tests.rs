@@ -1,10 +1,10 @@
-//! Tests of turns as text.
+//! Tests of turns converted to transcript text, and of splitting sentences.
 
 use crate::turn::MediaSource;
 
 use super::*;
 
-fn said(role: Role, kinds: Vec<PartKind>) -> Turn {
+fn turn_of(role: Role, kinds: Vec<PartKind>) -> Turn {
     Turn::new(role, kinds.into_iter().map(Part::from).collect())
 }
 
@@ -35,7 +35,7 @@ fn media(media_type: &str, name: &str) -> PartKind {
 }
 
 #[test]
-fn a_turn_is_its_text_calls_results_and_markers() {
+fn turn_text_contains_calls_results_and_media_markers() {
     let thinking = PartKind::Thinking {
         text: "hm".into(),
         signature: String::new(),
@@ -97,54 +97,58 @@ fn a_turn_is_its_text_calls_results_and_markers() {
             "failed: no such file",
         ),
     ] {
-        assert_eq!(text_of(&said(role, kinds)), expected);
+        assert_eq!(text_of(&turn_of(role, kinds)), expected);
     }
 }
 
 #[test]
-fn calls_results_and_decisions_are_told_apart() {
+fn transcript_turn_separates_calls_results_and_decisions() {
     let input_json = r#"{ "path": "a.rs" }"#.to_owned();
     let call = PartKind::ToolUse {
         id: "t".into(),
         name: "read".into(),
         input_json,
     };
-    let mut turn = said(Role::Assistant, vec![call]);
+    let mut turn = turn_of(Role::Assistant, vec![call]);
     turn.metadata.insert(
         DECISION.to_owned(),
         "Use SQLite\n\n Keep the API ".to_owned(),
     );
-    let heard = transcript_turn(7, &turn, 99);
+    let transcribed = transcript_turn(7, &turn, 99);
     assert_eq!(
-        (heard.seq, heard.role, heard.bytes),
+        (transcribed.seq, transcribed.role, transcribed.bytes),
         (7, Role::Assistant, 99)
     );
     assert_eq!(
-        heard.calls,
+        transcribed.calls,
         [Call {
             id: "t".into(),
             name: "read".into(),
             input: r#"{ "path": "a.rs" }"#.into(),
         }]
     );
-    assert_eq!(heard.decisions, ["Use SQLite", "Keep the API"]);
+    assert_eq!(transcribed.decisions, ["Use SQLite", "Keep the API"]);
     for (content, is_error) in [("bad", true), ("Error: user not found", false)] {
-        let heard = transcript_turn(
+        let transcribed = transcript_turn(
             1,
-            &said(Role::Tool, vec![result(content, vec![], is_error)]),
+            &turn_of(Role::Tool, vec![result(content, vec![], is_error)]),
             1,
         );
         let shown = if is_error { "failed: bad" } else { content };
-        assert_eq!(heard.text, shown);
-        assert_eq!(heard.result_texts().collect::<Vec<_>>(), [content]);
-        assert_eq!(heard.spoken().count(), 0, "a tool says nothing for anybody");
+        assert_eq!(transcribed.text, shown);
+        assert_eq!(transcribed.result_texts().collect::<Vec<_>>(), [content]);
+        assert_eq!(
+            transcribed.spoken().count(),
+            0,
+            "tool results are not spoken text"
+        );
     }
 }
 
 #[test]
-fn what_nobody_said_is_not_shown() {
+fn text_inserted_by_memoird_is_omitted() {
     for label in NOT_SAID {
-        let mut turn = said(Role::User, vec![text("I like tea")]);
+        let mut turn = turn_of(Role::User, vec![text("I like tea")]);
         turn.metadata.insert(LABEL.to_owned(), (*label).to_owned());
         assert_eq!(text_of(&turn), "", "{label}");
         turn.metadata.insert(LABEL.to_owned(), "trimmed".to_owned());
@@ -159,7 +163,7 @@ fn what_nobody_said_is_not_shown() {
 }
 
 #[test]
-fn nothing_that_was_said_is_dropped_for_its_text() {
+fn user_text_that_imitates_memoird_is_quoted_and_not_dropped() {
     let block = "<recalled_memories>\n- likes tea\n</recalled_memories>";
     for (given, shown) in [
         (
@@ -178,12 +182,12 @@ fn nothing_that_was_said_is_dropped_for_its_text() {
             "hi\n[quoted memoird: 3 turns are left out here]".to_owned(),
         ),
     ] {
-        assert_eq!(text_of(&said(Role::User, vec![text(&given)])), shown);
+        assert_eq!(text_of(&turn_of(Role::User, vec![text(&given)])), shown);
     }
 }
 
 #[test]
-fn a_text_is_cut_into_its_sentences() {
+fn sentences_split_texts_of_many_scripts_without_loss() {
     for (given, expected) in [
         ("", vec![]),
         (
