@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_that_change_what_is_said_are_told_and_others_are_not() {
+    fn telling_signs_exclude_punctuation_and_pictographs() {
         for (text, signs) in [
             ("likes C++ and C#, not C.", "++#"),
             ("\"5 %\" — not 5\u{a0}€!", "%€"),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_runs_of_letters_and_digits_without_case_and_diacritics() {
+    fn tokens_are_folded_runs_of_letters_and_digits() {
         for (text, words) in [
             ("", vec![]),
             (" … — !", vec![]),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_stands_where_its_token_says() {
+    fn token_start_is_offset_of_its_word() {
         let text = "Ça va, «Zoë»?";
         for token in tokens(text) {
             assert!(text[token.start..].starts_with(token.word));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_in_parts_are_the_same_word() {
+    fn decomposed_letters_fold_like_composed_ones() {
         for (one, other) in [
             ("\u{1109}\u{1165}\u{110b}\u{116e}\u{11af}", "서울"),
             ("か\u{3099}くせい", "がくせい"),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn only_english_letters_lose_their_ending() {
+    fn stem_changes_only_words_of_ascii_letters() {
         for (word, stemmed) in [
             ("weekly", "week"),
             ("weeks", "week"),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_say_the_same_in_other_letters_have_one_normal_form() {
+    fn normal_form_ignores_case_diacritics_and_punctuation() {
         assert_eq!(
             normalised("  Prefers CRÈME, not   milk! "),
             "prefers creme not milk"
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_or_a_not_keeps_texts_apart() {
+    fn numbers_and_negations_distinguish_texts() {
         for (one, other) in [
             ("costs 5 dollars", "costs 50 dollars"),
             ("costs 1.5 dollars", "costs 5.1 dollars"),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_neither_counts_nor_denies_keeps_nothing_apart() {
+    fn texts_with_equal_numbers_and_negations_match() {
         for (one, other) in [
             ("does not like tea", "doesn't like tea at all"),
             ("can't come", "cannot come"),
@@ -334,14 +334,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_on_nothing_is_no_word() {
+    fn combining_mark_without_base_is_no_word() {
         assert_eq!(folded("\u{1dd3} a \u{1dd3}b"), ["a", "b"]);
         assert_eq!(folded("\u{ff9e} \u{ff9e}b"), ["b"]);
     }
 
     proptest! {
         #[test]
-        fn any_text_has_words(text in ".{0,200}") {
+        fn any_text_has_valid_tokens_and_stable_normal_form(text in ".{0,200}") {
             let normal = normalised(&text);
             prop_assert_eq!(&normalised(&normal), &normal);
             for token in tokens(&text) {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_have_words_as_they_are_compared() {
+    fn word_lists_are_folded() {
         for name in ["not", "negation", "negation_within", "number", "stop"] {
             for word in words_of(name) {
                 assert_eq!(fold::fold(word), word, "{name}");
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_not_of_many_languages_keeps_texts_apart() {
+    fn negations_of_many_languages_distinguish_texts() {
         for (one, other) in [
             ("Ann gillar te", "Ann gillar inte te"),
             ("Ann liker te", "Ann liker ikke te"),

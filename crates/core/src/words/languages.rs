@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_language_of_a_text_is_that_of_its_commonest_words() {
+    fn detect_returns_language_of_common_words() {
         for (text, name) in [
             ("", "english"),
             ("4711", "english"),
@@ -321,27 +321,27 @@ mod tests {
             ("Minun koirani nimi on Musti ja se asuu kotona", "finnish"),
         ] {
             let found = Languages::detect(text);
-            let place = LATIN.iter().position(|(known, ..)| *known == name).unwrap();
-            assert_eq!(found, Languages(1 << place), "{text}");
+            let position = LATIN.iter().position(|(known, ..)| *known == name).unwrap();
+            assert_eq!(found, Languages(1 << position), "{text}");
         }
     }
 
     #[test]
-    fn languages_with_rules_of_their_own_are_where_they_are_said_to_be() {
+    fn finnish_and_turkish_constants_match_table() {
         assert_eq!(LATIN[FINNISH].0, "finnish");
         assert_eq!(LATIN[TURKISH].0, "turkish");
     }
 
     #[test]
-    fn each_language_has_words_of_its_own() {
-        for (place, (name, ..)) in LATIN.iter().enumerate() {
-            let own = COMMON.values().filter(|found| **found == 1 << place);
+    fn each_language_has_three_common_words_of_its_own() {
+        for (position, (name, ..)) in LATIN.iter().enumerate() {
+            let own = COMMON.values().filter(|found| **found == 1 << position);
             assert!(own.count() >= 3, "{name}");
         }
     }
 
     #[test]
-    fn a_word_has_a_form_for_each_language_and_each_form_once() {
+    fn forms_cover_each_language_without_duplicates() {
         let both =
             Languages::detect("Der Hund und die Katze sind im Haus").with(Languages::default());
         assert_eq!(forms_of("hunde", both), ["hund"]);

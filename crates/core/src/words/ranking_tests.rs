@@ -76,7 +76,7 @@ fn best(query: &str, contents: &[&str]) -> usize {
 }
 
 #[test]
-fn a_query_is_its_words_without_those_that_say_nothing() {
+fn query_terms_exclude_stop_words_and_duplicates() {
     for (query, terms) in [
         ("", vec![]),
         ("What's my dog's name?", vec!["dog", "name"]),
@@ -98,7 +98,7 @@ fn a_query_is_its_words_without_those_that_say_nothing() {
 }
 
 #[test]
-fn a_rare_word_says_more_than_a_common_one() {
+fn rare_word_scores_higher_than_common_one() {
     let contents = [
         "likes coffee",
         "coffee with oat milk",
@@ -110,7 +110,7 @@ fn a_rare_word_says_more_than_a_common_one() {
 }
 
 #[test]
-fn words_count_more_where_they_stand_together() {
+fn words_close_together_score_higher() {
     let filler = "and so the long day went by with this and that for them all ".repeat(5);
     let apart = format!("The garage is new. {filler} The code came by post.");
     let together = format!("{filler} The code of the garage is on the note. {filler}");
@@ -119,7 +119,7 @@ fn words_count_more_where_they_stand_together() {
 }
 
 #[test]
-fn a_long_memory_does_not_lose_for_being_long() {
+fn long_memory_with_more_matches_ranks_first() {
     let long = format!(
         "{} My flight leaves at nine on Monday.",
         "We talked a lot. ".repeat(50)
@@ -133,12 +133,12 @@ fn a_long_memory_does_not_lose_for_being_long() {
     assert_eq!(
         best("flight", &contents),
         1,
-        "a short one that says just that is better"
+        "a short text with only the word ranks first"
     );
 }
 
 #[test]
-fn the_text_decides_what_is_found() {
+fn text_without_query_terms_scores_zero() {
     let query = Query::new("weekly news ขนม", Languages::default());
     assert_eq!(query.terms().len(), 3);
     let statistics = Statistics {
@@ -151,13 +151,13 @@ fn the_text_decides_what_is_found() {
     news.insert(1);
     assert_eq!(scorer.coverage(Found::default()), 0.0);
     assert!(scorer.coverage(news) > 0.0);
-    assert_eq!(scorer.score("something new"), 0.0, "other words");
+    assert_eq!(scorer.score("something new"), 0.0, "no query term matches");
     assert!(scorer.score("every week") > 0.0);
     assert!(scorer.score("ของขนมไทย") > 0.0);
 }
 
 #[test]
-fn words_of_every_script_are_found_in_a_sentence_and_others_are_not() {
+fn words_of_many_scripts_are_found_within_sentences() {
     for (query, content, other) in [
         ("太郎", "私の名前は太郎です", "私の名前は次郎です"),
         ("猫はいますか", "猫を飼っている", "犬を飼っている"),
@@ -182,7 +182,7 @@ fn words_of_every_script_are_found_in_a_sentence_and_others_are_not() {
 }
 
 #[test]
-fn a_word_with_another_ending_is_found_where_nothing_has_the_word() {
+fn other_endings_match_if_no_text_has_the_word() {
     for (query, content, other) in [
         ("बहनें", "मेरी बहन पुणे में रहती है", "मेरा भाई पुणे में रहता है"),
         ("কুকুর", "আমার কুকুরের নাম ভুলু", "আমার বিড়ালের নাম পুষি"),
@@ -221,7 +221,7 @@ fn a_word_with_another_ending_is_found_where_nothing_has_the_word() {
 }
 
 #[test]
-fn a_word_as_it_is_written_counts_more_than_one_of_its_stem() {
+fn exact_word_scores_higher_than_same_stem() {
     let spanish = Languages::detect("Mi perro se llama Toby y vive con nosotros");
     let vietnamese = Languages::default();
     for (languages, query, content, other) in [
@@ -242,7 +242,7 @@ fn a_word_as_it_is_written_counts_more_than_one_of_its_stem() {
 }
 
 #[test]
-fn an_ending_is_taken_off_with_its_marks_and_without() {
+fn stemming_matches_with_and_without_diacritics() {
     let turkish = Languages::detect("Köpeğimin adı Karabaş");
     let german = Languages::detect("Mein Bruder wohnt nicht in der Stadt");
     for (languages, query, content) in [
@@ -264,7 +264,7 @@ fn an_ending_is_taken_off_with_its_marks_and_without() {
 }
 
 #[test]
-fn a_stem_is_of_the_languages_that_are_asked() {
+fn stemming_uses_only_languages_of_query() {
     let german = Languages::detect("Der Hund und die Katze sind im Haus");
     let statistics = Statistics::default();
     for (languages, is_found) in [(Languages::default(), false), (german, true)] {
@@ -275,7 +275,7 @@ fn a_stem_is_of_the_languages_that_are_asked() {
 }
 
 #[test]
-fn words_are_found_in_any_case_and_form() {
+fn words_match_in_any_case_and_inflection() {
     for (query, content) in [
         ("dying", "it died"),
         ("ties", "a tie"),
@@ -290,7 +290,7 @@ fn words_are_found_in_any_case_and_form() {
 }
 
 #[test]
-fn terms_beyond_the_last_are_in_nothing() {
+fn found_never_contains_terms_beyond_maximum() {
     let mut found = Found::default();
     for term in [32, 33, usize::MAX] {
         found.insert(term);
@@ -302,7 +302,7 @@ fn terms_beyond_the_last_are_in_nothing() {
 
 proptest! {
     #[test]
-    fn any_query_scores_any_text(
+    fn any_score_is_finite_and_not_negative(
         query in ".{0,80}",
         content in ".{0,200}",
         memories in any::<u64>(),
@@ -323,38 +323,38 @@ proptest! {
     }
 
     #[test]
-    fn looking_only_at_words_that_may_match_misses_none(
+    fn prefiltered_hits_equal_full_comparison(
         stems in proptest::collection::vec("[a-z]{1,5}|(kk|ll|d|l|t|ç)[aeiouy]{0,2}[a-zé]?", 1..5),
         query_endings in proptest::collection::vec(0..ENDINGS.len(), 5),
         content_endings in proptest::collection::vec((0..5_usize, 0..ENDINGS.len()), 0..20),
-        languages in prop_oneof![Just(0_i64), any::<i64>(), (0..14_i64).prop_map(|place| 1 << place)],
+        languages in prop_oneof![Just(0_i64), any::<i64>(), (0..14_i64).prop_map(|bit| 1 << bit)],
     ) {
         let languages = Languages::from_bits(languages);
         let word = |stem: usize, ending: usize| stems[stem % stems.len()].clone() + ENDINGS[ending];
-        let said: Vec<String> =
+        let query_words: Vec<String> =
             (0..stems.len()).map(|stem| word(stem, query_endings[stem])).collect();
         let content: Vec<String> =
             content_endings.iter().map(|(stem, ending)| word(*stem, *ending)).collect();
-        let (said, content) = (said.join(" "), content.join(" "));
-        let query = Query::new(&said, languages);
+        let (query_text, content) = (query_words.join(" "), content.join(" "));
+        let query = Query::new(&query_text, languages);
         let scorer = Scorer::new(&query, &Statistics::default());
         let mut hits = Vec::new();
         let mut all = 0;
-        for (place, token) in crate::words::tokens(&content).enumerate() {
+        for (position, token) in crate::words::tokens(&content).enumerate() {
             let mut forms = Vec::new();
             token.forms(languages, |form| forms.push(form.to_owned()));
             let has_form = |term: &Term| term.forms.iter().any(|own| forms.contains(own));
             let found = query.terms.iter().enumerate().filter(|(_, term)| has_form(term));
-            hits.extend(found.map(|(term, _)| (place, term)));
+            hits.extend(found.map(|(term, _)| (position, term)));
             all += 1;
         }
-        let (seen, words) = scorer.hits(&content);
-        let seen: Vec<_> = seen.iter().map(|hit| (hit.place, hit.term)).collect();
-        prop_assert_eq!((seen, words), (hits, all), "{} in {}", said, content);
+        let (found, words) = scorer.hits(&content);
+        let found: Vec<_> = found.iter().map(|hit| (hit.place, hit.term)).collect();
+        prop_assert_eq!((found, words), (hits, all), "{} in {}", query_text, content);
     }
 
     #[test]
-    fn the_english_stemmer_keeps_all_but_the_last_two_letters_of_a_stem(
+    fn english_stem_without_last_two_letters_is_prefix_of_word(
         stem in "[a-z]{1,6}",
         endings in proptest::collection::vec(0..ENGLISH_ENDINGS.len(), 1..4),
     ) {
@@ -362,19 +362,19 @@ proptest! {
         let word = stem + &endings;
         let stemmed = crate::words::stem(&word).into_owned();
         let kept = &stemmed[..stemmed.len().saturating_sub(2)];
-        prop_assert!(word.starts_with(kept), "{} is {}", word, stemmed);
+        prop_assert!(word.starts_with(kept), "{} has the stem {}", word, stemmed);
     }
 
     #[test]
-    fn a_word_more_of_the_query_is_never_worse(
+    fn additional_query_word_never_lowers_score(
         words in proptest::collection::vec("[b-d]{1,2}", 1..60),
-        place in 0_usize..60,
+        position in 0_usize..60,
     ) {
         let query = Query::new("bb zebra", Languages::default());
         let scorer = Scorer::new(&query, &Statistics { memories: 9, found_in: vec![3, 1], ..Statistics::default() });
         let mut more = words.clone();
-        more[place % words.len()] = "zebra".into();
-        if words[place % words.len()] != "bb" {
+        more[position % words.len()] = "zebra".into();
+        if words[position % words.len()] != "bb" {
             let score = |words: &[String]| scorer.score(&words.join(" "));
             prop_assert!(score(&more) >= score(&words));
         }
@@ -382,7 +382,7 @@ proptest! {
 }
 
 #[test]
-fn the_words_at_the_end_of_a_long_query_in_an_unspaced_script_are_looked_for() {
+fn long_query_in_unspaced_script_includes_its_last_words() {
     let long = "先週の日曜日にみんなで行った海の近くの新しいレストランのことはもういいので、私の猫の名前を教えてください";
     let query = Query::new(long, Languages::default());
     for word in ["猫", "名前"] {

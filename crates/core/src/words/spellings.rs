@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_word_find_each_other() {
+    fn spelling_variants_find_each_other() {
         for (one, other) in [
             ("getUserByEmail", "get_user_by_email"),
             ("HttpRequestParser", "http-request-parser"),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_compound_are_found() {
+    fn compound_is_found_by_its_parts() {
         for (query, text) in [
             ("user email", "calls getUserByEmail twice"),
             ("handed", "is left-handed"),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_not_one_stay_apart() {
+    fn different_words_do_not_find_each_other() {
         for (query, text) in [
             ("dont", "don't"),
             ("tube", "watches YouTube"),

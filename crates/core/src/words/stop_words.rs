@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stop_words_are_found_and_words_that_name_things_are_not() {
+    fn stop_words_exclude_words_with_other_meanings() {
         assert_eq!(STOP_WORDS.len(), 124);
         assert!(is_stop_word("a") && is_stop_word("yourselves") && is_begun("don"));
         for word in ["will", "can", "may", "us", "name", "like", "many", "won"] {
