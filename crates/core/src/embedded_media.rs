@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_in_lines_is_one() {
+    fn wrapped_base64_is_found_as_one_item() {
         let data = png(3_000);
         let lines: Vec<&str> = data
             .as_bytes()
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_no_media() {
+    fn long_text_is_not_detected_as_media() {
         let long = [
             "x".repeat(5_000),
             "deadbeef0123".repeat(400),

@@ -124,34 +124,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generation_has_one_mark_and_another_secret_gives_another() {
+    fn nonce_is_stable_per_generation_and_differs_per_secret() {
         let secret = NonceSecret::new([7; 32]);
-        let marks: Vec<Nonce> = (0..1_000)
+        let nonces: Vec<Nonce> = (0..1_000)
             .map(|number| secret.nonce(Generation::new(number, 1)))
             .collect();
-        for (number, nonce) in (0..).zip(&marks) {
+        for (number, nonce) in (0..).zip(&nonces) {
             assert_eq!(secret.nonce(Generation::new(number, 1)), *nonce);
             assert_eq!(nonce.as_str().len(), DIGITS);
             assert!((FIRST..FIRST + COUNT).contains(&nonce.as_str().parse().unwrap()));
         }
-        let mut others: Vec<&str> = marks.iter().map(Nonce::as_str).collect();
+        let mut others: Vec<&str> = nonces.iter().map(Nonce::as_str).collect();
         others.sort_unstable();
         others.dedup();
         assert!(others.len() > 990, "{}", others.len());
         let other = NonceSecret::new([8; 32]).nonce(Generation::new(0, 1));
-        assert_ne!(other, marks[0]);
+        assert_ne!(other, nonces[0]);
         let prompt = |seq| secret.prompt_nonce(Generation::new(0, 1), seq);
-        assert!(prompt(1) != marks[0] && prompt(1) != prompt(2) && prompt(2) == prompt(2));
+        assert!(prompt(1) != nonces[0] && prompt(1) != prompt(2) && prompt(2) == prompt(2));
         assert_eq!(format!("{secret:?}"), "NonceSecret(..)");
     }
 
     #[test]
-    fn digits_that_somebody_learnt_are_other_ones_in_what_is_said() {
+    fn nonce_digits_in_user_text_are_replaced() {
         let nonce = NonceSecret::new([7; 32]).nonce(Generation::new(1, 1));
-        let said = format!("[m{nonce}{nonce}] {{\"n\":{nonce}}}");
-        assert!(nonce.is_in(said.as_bytes()));
-        let hidden = nonce.hidden_in(&said);
-        assert_eq!(hidden.len(), said.len());
+        let text = format!("[m{nonce}{nonce}] {{\"n\":{nonce}}}");
+        assert!(nonce.is_in(text.as_bytes()));
+        let hidden = nonce.hidden_in(&text);
+        assert_eq!(hidden.len(), text.len());
         assert!(!nonce.is_in(hidden.as_bytes()));
         assert!(hidden.ends_with("{\"n\":999999999}"), "{hidden}");
         assert!(matches!(nonce.hidden_in("12345678"), Cow::Borrowed(_)));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_read_from_known_and_unknown_types() {
+    fn ids_are_parsed_from_known_and_unknown_types() {
         for (json, name, refs) in [
             (r#"{"type":"server_tool_use","id":"s"}"#, Some("s"), &[][..]),
             (
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ties_to_other_turns_are_links() {
+    fn links_exclude_references_within_a_turn() {
         let call = opaque(r#"{"type":"server_tool_use","id":"s"}"#);
         let result = opaque(r#"{"type":"web_search_tool_result","tool_use_id":"s"}"#);
         let called = Part {

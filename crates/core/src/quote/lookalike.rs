@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_the_same_is_the_same() {
+    fn lookalikes_of_markers_and_tags_are_detected() {
         for forged in [
             "[memoird: x",
             "[MEMOIRD 482913075: x",
@@ -238,11 +238,11 @@ mod tests {
         ] {
             assert!(!begins_mark(innocent.as_bytes()), "{innocent}");
         }
-        assert!(!begins_mark(b"[\xff\xff\xff\xff"), "bytes that are no text");
+        assert!(!begins_mark(b"[\xff\xff\xff\xff"), "invalid UTF-8");
     }
 
     #[test]
-    fn every_bracket_is_found_in_bytes() {
+    fn every_bracket_is_detected_in_its_utf8_bytes() {
         for c in ('\u{80}'..=char::MAX).filter(|c| bracket(*c).is_some()) {
             let text = c.to_string();
             assert!(LEADS.contains(&text.as_bytes()[0]) && may_be_bracket(text.as_bytes()));
@@ -250,8 +250,8 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_known_by_their_beginning() {
-        for (behind, is) in [
+    fn tag_is_recognized_by_its_leading_name() {
+        for (rest, is_named) in [
             ("known>", true),
             (" / KNOWN x>", true),
             ("knоwn_facts>", true),
@@ -260,7 +260,7 @@ mod tests {
             ("<known>", false),
             ("", false),
         ] {
-            assert_eq!(names_tag(behind.as_bytes(), &["known"]), is, "{behind}");
+            assert_eq!(names_tag(rest.as_bytes(), &["known"]), is_named, "{rest}");
         }
     }
 }
