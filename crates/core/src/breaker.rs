@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn three_failures_in_a_row_open_it_and_a_success_between_them_does_not() {
+    fn only_consecutive_failures_open_breaker() {
         let mut breaker = Breaker::default();
         for _ in 0..5 {
             breaker.failed(Steady(0), &POLICY);
@@ -150,12 +150,12 @@ mod tests {
             (3, 99)
         );
         assert!(!breaker.admits(Steady(106), &POLICY));
-        // A clock that stands still or was set back does not open it early.
+        // A clock that stops or is set back does not end the pause early.
         assert!(!breaker.admits(Steady(0), &POLICY));
     }
 
     #[test]
-    fn one_trial_is_let_through_after_the_pause_and_decides() {
+    fn half_open_breaker_admits_one_trial_that_decides() {
         let mut breaker = opened_at(0);
         assert_eq!(breaker.state(Steady(99), &POLICY), Open);
         assert_eq!(breaker.state(Steady(100), &POLICY), HalfOpen);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_to_wait_is_left_alone_for_that_long_after_one_failure() {
+    fn requested_wait_opens_breaker_after_one_failure() {
         let mut breaker = Breaker::default();
         breaker.failed(Steady(0), &POLICY);
         breaker.asked_to_wait(Steady(0), 250, &POLICY);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_is_never_heard_of_again_does_not_keep_it_open() {
+    fn trial_without_result_is_followed_by_another() {
         let mut breaker = opened_at(0);
         assert!(breaker.admits(Steady(100), &POLICY));
         assert!(!breaker.admits(Steady(199), &POLICY));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_policies_still_open_and_close() {
+    fn policy_of_zeros_still_opens_and_closes_breaker() {
         let policy = BreakerPolicy {
             failures_max: 0,
             cool_down_ms: 0,

@@ -119,12 +119,12 @@ mod tests {
     };
 
     #[test]
-    fn a_window_may_use_what_is_not_kept_free() {
+    fn input_budget_is_context_window_minus_reserves() {
         assert_eq!(BUDGET.input(0), Ok(185_664));
     }
 
     #[test]
-    fn overridden_context_window_scales_reserves_that_are_not_given() {
+    fn overridden_context_window_scales_unset_reserves() {
         let window = BudgetOverride {
             context_window: Some(32_000),
             ..BudgetOverride::default()
@@ -153,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn each_attempt_takes_a_tenth_off() {
+    fn each_attempt_reduces_budget_by_a_tenth() {
         assert_eq!(BUDGET.input(1), Ok(167_097));
         assert_eq!(BUDGET.input(2), Ok(150_387));
         assert!(BUDGET.input(u32::MAX).is_ok_and(|left| left < 300));
     }
 
     #[test]
-    fn a_budget_without_room_is_refused() {
+    fn budget_without_room_for_input_is_refused() {
         let none = BudgetOverride {
             context_window: Some(14_336),
             max_reply_tokens: Some(4_096),

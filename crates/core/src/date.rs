@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_day_is_the_next_one_after_the_day_before() {
+    fn dates_of_all_days_follow_the_calendar() {
         let is_leap = |year: i16| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         let (mut year, mut month, mut day) = (1970, 1, 1);
         for number in 0..=Timestamp::SECONDS_MAX / DAY_S {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_has_a_date_and_a_name() {
+    fn timestamp_has_date_and_weekday() {
         let date = Date::from_timestamp(Timestamp::new(1_795_341_723, 0).unwrap());
         assert_eq!(
             (date.to_string(), date.weekday().to_string()),

@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded_and_nothing_else() {
+    fn decode_reverses_encode_and_rejects_other_input() {
         let bytes: Vec<u8> = (0..=u8::MAX).collect();
         let digits = encode(&bytes);
         assert!(digits.starts_with("000102") && digits.ends_with("fdfeff"));

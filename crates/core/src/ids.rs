@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generation_reads_back_as_it_was_written() {
+    fn generation_round_trips_as_text_and_bytes() {
         let generation = Generation::new(1_700_000_000_000, u128::MAX);
         assert_eq!(
             generation.to_string().parse::<Generation>().unwrap(),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_sort_in_the_order_in_which_they_were_given_out() {
+    fn memory_ids_sort_in_creation_order() {
         let first = MemoryId::after(None, 1_700_000_000_000, 7);
         assert_eq!(first, MemoryId::new(1_700_000_000_000, 7));
         let mut last = first;
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_is_named_after_its_generation_and_its_hook() {
+    fn delivery_id_contains_generation_and_hook() {
         let text = "01ARYZ6S410000000000000000/git-1";
         assert_eq!(text.parse::<DeliveryId>().unwrap().to_string(), text);
         for bad in [
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_holds_any_characters_but_not_any_length() {
+    fn session_id_allows_any_characters_up_to_256_bytes() {
         for good in ["a", "telegram:4711", "a/b\n\u{1f600}\0", &"x".repeat(256)] {
             assert_eq!(SessionId::parse(good).unwrap().as_str(), good);
         }

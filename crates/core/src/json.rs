@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_counted_and_text_is_not() {
+    fn value_limit_ignores_separators_in_strings() {
         let many = VALUES_MAX;
         for (json, is_too_much) in [
             (String::new(), false),
@@ -44,8 +44,8 @@ mod tests {
             (format!("[\"{}\"]", "\\\",".repeat(many)), false),
             (format!("[\"\\\\\"{}]", ",0".repeat(many)), true),
         ] {
-            let begin = &json[..json.len().min(20)];
-            assert_eq!(has_too_many_values(&json), is_too_much, "{begin}");
+            let start = &json[..json.len().min(20)];
+            assert_eq!(has_too_many_values(&json), is_too_much, "{start}");
         }
     }
 }

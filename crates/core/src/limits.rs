@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn history_bytes_grow_with_the_context_window_from_4_mib() {
+    fn history_bytes_grow_with_context_window_from_4_mib() {
         let bytes = |context_window| Limits::history_bytes_for(context_window, 1 << 20);
         assert_eq!(bytes(8_192), 4 << 20);
         assert_eq!(bytes(524_288), 4 << 20);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn history_bytes_have_room_for_two_of_the_largest_turns() {
+    fn history_bytes_have_room_for_two_largest_turns() {
         assert_eq!(Limits::history_bytes_for(1_048_576, 20 << 20), 40 << 20);
         assert_eq!(Limits::history_bytes_for(0, usize::MAX), OUT_OF_REACH);
     }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_added_replaced_and_taken_away() {
+    fn labels_are_added_replaced_and_removed() {
         let patch = |labels| OptionsPatch {
             labels,
             ..OptionsPatch::default()
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_and_too_long_labels_are_refused() {
+    fn too_many_or_too_long_labels_are_refused() {
         let many = (0..=LABELS_MAX).map(|number| (number.to_string().into(), "x".into()));
         let patch = OptionsPatch {
             labels: many.collect(),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_stays() {
+    fn patch_keeps_options_it_does_not_name() {
         let patch = OptionsPatch {
             ttl_class: Some("week".into()),
             keep_all: Some(true),

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_grows_to_its_limit_and_tries_come_to_an_end() {
+    fn retry_pause_grows_to_maximum_and_tries_are_limited() {
         let policy = RetryPolicy {
             tries_max: 5,
             pause_ms_min: 100,
@@ -113,11 +113,11 @@ mod tests {
                 assert!((shortest..=longest).contains(&pause), "{tries}: {pause}");
             }
         }
-        assert_eq!(policy.pause_ms(4, 0, Some(250)), Some(250), "as asked");
+        assert_eq!(policy.pause_ms(4, 0, Some(250)), Some(250), "as requested");
         assert_eq!(
             policy.pause_ms(4, 0, Some(9_999)),
             Some(300),
-            "but not for ever"
+            "but at most the maximum"
         );
         assert_eq!(policy.pause_ms(5, 0, None), None);
         let odd = RetryPolicy {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_stands_for_every_end_by_command() {
+    fn ended_subscription_matches_every_end_by_command() {
         let tenant = TenantId::default_tenant();
         let on = |on: &[EndReason]| Subscription {
             hook: HookName::parse("a").unwrap(),

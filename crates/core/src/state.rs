@@ -134,7 +134,7 @@ mod tests {
 
     /// The examples of RFC 7396, appendix A, that start and end with an object.
     #[test]
-    fn patches_as_the_rfc_says() {
+    fn patch_follows_rfc_7396_examples() {
         let cases = [
             (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
             (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_state_takes_the_place_of_the_old_one_and_keeps_its_nulls() {
+    fn replacing_patch_keeps_nulls_and_increments_version() {
         let state = State {
             json: r#"{"a":"b","c":1}"#.into(),
             version: 7,
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_object_too_deep_too_large_or_stale() {
+    fn invalid_deep_large_or_stale_patch_is_refused() {
         let limits = Limits {
             state_bytes: 10,
             ..Limits::default()

@@ -1,9 +1,6 @@
 //! Fuzz tests of state patches and word splitting.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot go on may panic in its helpers, too"
-)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use memoird_core::error::CoreError;
 use memoird_core::limits::Limits;
@@ -66,7 +63,10 @@ fn check_patched(before: &State, patch: &str, after: &State, limits: &Limits) {
     let expected = merged(Some(value(&before.json)), &value(patch));
     assert_eq!(value(&after.json), expected, "{} + {patch}", before.json);
     let again = after.patched(&patch_of(patch, None), limits).unwrap();
-    assert_eq!(again.json, after.json, "twice is once");
+    assert_eq!(
+        again.json, after.json,
+        "applying a patch twice changes nothing"
+    );
     assert_eq!(
         after.patched(&patch_of("{}", None), limits).unwrap().json,
         after.json
@@ -115,7 +115,7 @@ fn fuzz_words() {
             start = token.start;
         }
         let form = normalised(text);
-        assert_eq!(normalised(&form), form, "the form is one of its own");
+        assert_eq!(normalised(&form), form, "normalizing twice changes nothing");
         numbers_and_negations(text);
         check_query(text);
     });
@@ -125,8 +125,8 @@ fn check_query(text: &str) {
     let query = Query::new(text, Languages::detect(text));
     let terms: Vec<&[String]> = query.terms().iter().map(Term::forms).collect();
     assert!(terms.len() <= TERMS_MAX);
-    for (place, forms) in terms.iter().enumerate() {
-        assert!(!terms[..place].contains(forms), "{forms:?} twice");
+    for (index, forms) in terms.iter().enumerate() {
+        assert!(!terms[..index].contains(forms), "{forms:?} twice");
     }
     let statistics = Statistics {
         memories: 3,
@@ -135,5 +135,5 @@ fn check_query(text: &str) {
     };
     let score = Scorer::new(&query, &statistics).score(text);
     assert!(score.is_finite() && score >= 0.0, "{score}");
-    assert_eq!(score > 0.0, !terms.is_empty(), "a text answers itself");
+    assert_eq!(score > 0.0, !terms.is_empty(), "a text matches itself");
 }

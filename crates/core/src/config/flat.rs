@@ -193,7 +193,7 @@ mod tests {
     type Both = Flat<Limits, Names>;
 
     #[test]
-    fn each_struct_gets_its_keys() {
+    fn flat_mapping_fills_both_structs() {
         let text = json!({"given": ["a", "b"], "turns": 5, "first": "c", "bytes": null});
         let both: Both = from_value(text).expect("known keys");
         assert_eq!((both.first.turns, both.first.bytes), (5, None));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_none_is_refused_and_a_value_of_another_type_too() {
+    fn unknown_key_or_wrong_type_is_refused() {
         for (text, part) in [
             (
                 json!({"second": []}),

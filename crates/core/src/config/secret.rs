@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_shown_and_what_may_be_a_secret_is_not() {
+    fn variable_name_that_may_be_a_secret_is_hidden() {
         for name in [
             "ACME_KEY",
             "ACME_KEY_2",

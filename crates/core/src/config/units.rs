@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_as_the_same_value() {
+    fn formatted_units_parse_to_same_value() {
         for text in ["1ms", "90s", "24h", "36h", "30d", "10000d", "2m", "1h 30m"] {
             let duration = Span::parse(text).expect(text);
             let written = Span::format(&duration);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_written_as_people_write_them() {
+    fn durations_format_in_readable_units() {
         for (seconds, text) in [
             (10, "10s"),
             (24 * 3_600, "24h"),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_for_none() {
+    fn auto_and_off_parse_to_none() {
         assert_eq!(Auto::parse("auto"), Some(None::<Duration>));
         assert_eq!(Auto::parse("auto"), Some(None::<usize>));
         assert_eq!(Auto::parse("1KiB"), Some(Some(1_024)));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_day_counts_as_a_day() {
+    fn partial_days_round_up() {
         for (text, days) in [("0s", 0_u64), ("1s", 1), ("24h", 1), ("36h", 2), ("7d", 7)] {
             assert_eq!(<Days as Unit<u64>>::parse(text), Some(days), "{text}");
         }
