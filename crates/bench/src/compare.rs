@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_may_have_a_fraction() {
+    fn seconds_parse_with_fraction() {
         assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["", "-1", "NaN", "inf", "1s", "1e9"] {
             assert!(parse_seconds(text).is_err(), "{text}");

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_address_may_have_its_scheme_and_a_key_must_be_a_line() {
+    async fn target_accepts_optional_scheme_and_one_line_key() {
         for addr in ["127.0.0.1:7717", "http://127.0.0.1:7717"] {
             assert!(Target::new(addr, Some("k\n")).is_ok(), "{addr}");
         }

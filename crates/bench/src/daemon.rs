@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_is_what_a_person_would_write() {
+    fn settings_format_as_readable_yaml() {
         let settings = Settings {
             durability: Durability::Off,
             max_sessions: 7,

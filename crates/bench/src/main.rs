@@ -274,12 +274,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn command_line_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn a_wrong_mix_is_refused() {
+    fn invalid_mix_is_refused() {
         for mix in ["context:append", "append:context=0:0", "9"] {
             let error = parsed(&["--mix", mix]).err().expect("refused").to_string();
             assert!(error.contains("--mix"), "{error}");
@@ -287,12 +287,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_measurement_with_a_daemon_of_its_own_takes_no_address() {
+    async fn address_is_refused_if_measurement_starts_its_own_daemon() {
         for args in [
             &["context", "--addr", "127.0.0.1:1"][..],
             &["--addr", "127.0.0.1:1", "--compare-durability"],
         ] {
-            let cli = parsed(args).expect("fine arguments");
+            let cli = parsed(args).expect("valid arguments");
             let error = run(cli).await.expect_err("refused");
             assert!(error.is::<Usage>(), "{error}");
         }

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mixes_are_weights_or_what_bots_do() {
+    fn mixes_parse_weights_or_kinds_of_calls() {
         for (text, mix, shown) in [
             (
                 "9:1",
@@ -221,7 +221,7 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(mix), "{text}");
             assert_eq!(mix.to_string(), shown);
-            assert_eq!(shown.parse(), Ok(mix), "what is shown can be typed");
+            assert_eq!(shown.parse(), Ok(mix), "a displayed mix parses");
         }
         for text in [
             "",
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_is_drawn_by_its_weights() {
+    fn calls_are_drawn_by_weights_of_mix() {
         let mut rng = Rng::new(7);
         let mut drawn = |mix: Mix| {
             let mut counts = [0; CallKind::ALL.len()];

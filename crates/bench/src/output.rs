@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_readable() {
+    fn numbers_format_with_separators_and_units() {
         assert_eq!(count(999), "999");
         assert_eq!(count(12_345_678), "12,345,678");
         assert_eq!(mib(3 << 19), "1.5 MiB");

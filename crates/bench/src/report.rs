@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_the_median_of_the_runs_with_their_range() {
+    fn ratio_is_median_with_range_of_runs() {
         let this = measured(
             "this",
             &[(100, 1.0, 0.001), (100, 1.0, 0.003), (100, 1.0, 0.004)],
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_of_latency_is_of_one_call_in_a_hundred() {
+    fn latency_goal_compares_99th_percentile() {
         let of = |us: u64| {
             let mut one = measured("one", &[(100, 1.0, 0.1)]);
             let latency = Duration::from_micros(us);
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_in_milliseconds() {
+    fn percentiles_are_reported_in_milliseconds() {
         let mut one = measured("one", &[(1_000, 0.5, 0.01)]);
         let tally = &mut one.runs[0].tally;
         for latency_us in 1..=1_000 {
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_done_has_no_cost() {
+    fn run_without_calls_reports_no_cost() {
         let row = words(&[measured("one", &[(0, 1.0, 0.0)])]);
         assert_eq!(row[..7], ["one", "0", "0", "0.00", "0.00", "0.00", "-"]);
     }

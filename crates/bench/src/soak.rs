@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_is_gone_on_with_where_it_has_the_same_columns_and_too_few_minutes() {
+    fn soak_resumes_results_with_same_columns_and_missing_minutes() {
         let dir = tempfile::tempdir().expect("a directory");
         let result = dir.path().join("soak.tsv");
         let first = |seed| first_minute(&result, seed, 2).ok();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_is_the_sum_of_its_parts_and_of_no_other() {
+    fn metric_sum_includes_only_series_of_that_name() {
         let metrics = "# HELP memoird_bytes Some\nmemoird_bytes{of=\"a b\"} 2\nmemoird_bytes 3\n\
                        memoird_bytes_live{tenant=\"t\"} 5\nmemoird_bytes{of=\"c\"} 7\n";
         assert_eq!(sum(metrics, "memoird_bytes"), 12);

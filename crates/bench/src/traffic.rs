@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_the_contract() {
+    fn encoded_calls_decode_as_contract_requests() {
         let bodies = Bodies::with_windows(3, 200, None, &mut Rng::new(1));
         let sent = |kind| {
             let body = bodies.draw(kind, &mut Rng::new(5));
@@ -354,6 +354,9 @@ mod tests {
         assert_eq!(recall.subjects, [request.session_id.as_str()]);
         assert_eq!(recall.query.split_whitespace().count(), QUERY_WORDS);
         let again = Bodies::with_windows(3, 200, None, &mut Rng::new(1));
-        assert_eq!(bodies.appends, again.appends, "a seed repeats");
+        assert_eq!(
+            bodies.appends, again.appends,
+            "equal seeds draw equal bodies"
+        );
     }
 }
