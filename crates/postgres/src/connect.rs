@@ -23,11 +23,15 @@ use crate::tls::Tls;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Timeout for a read, or for a write that is not a commit.
 pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(60);
-/// Limits how long a paused or disconnected process can block others in a transaction.
+/// Begins a transaction that writes.
 ///
-/// It also limits how long this transaction waits for locks.
-const SET_IDLE_TIMEOUT: &str =
-    "SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '10s'";
+/// The timeouts limit how long a paused or disconnected process can block others, and how long the
+/// transaction waits for locks.
+pub(crate) const BEGIN_WRITE: &str = "BEGIN; \
+    SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '10s'";
+/// Begins a read-only transaction with one snapshot for all statements.
+pub(crate) const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
+    SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '10s'";
 /// The same for statements that run twice a second.
 const BEGIN_WITH_LOCK_TIMEOUT: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = \
     '5s'; \
@@ -349,8 +353,7 @@ impl Database {
         &self,
         action: impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        self.transact(&format!("{begin}; {SET_IDLE_TIMEOUT}"), action)
+        self.transact(BEGIN_SNAPSHOT, action)
     }
 
     /// Like `call`, but in a transaction.
@@ -358,7 +361,7 @@ impl Database {
         &self,
         action: impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.transact(&format!("BEGIN; {SET_IDLE_TIMEOUT}"), action)
+        self.transact(BEGIN_WRITE, action)
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "it is given a closure")]

@@ -10,16 +10,14 @@
 mod base;
 mod commit;
 mod connect;
-mod erase;
 mod error;
 mod events;
 mod members;
-mod outbox;
 mod owner;
 mod parts;
-mod prune;
 mod read;
 mod schema;
+mod tables;
 mod tls;
 mod transactions;
 mod transfer;
@@ -32,8 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use hashlink::LruCache;
 use memoird_core::change::ChangeSet;
 use memoird_core::idempotency::{Fingerprint, Keys};
-use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
-use memoird_core::outbox::Delivery;
+use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
@@ -41,11 +38,9 @@ use memoird_store::checksum::TurnCounters;
 use memoird_store::plan::{Base, plan};
 use memoird_store::verify::FileCheck;
 use memoird_store::{
-    CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
-    EndedRecord, ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents,
-    GenerationOwner, InDoubtCommits, JournalPage, JournalRange, LiveQuery, PruneBefore,
-    PruneBounds, PruningPending, READERS_MAX, StaleBase, Store, StoreError, TurnChange, TurnCounts,
-    WrittenTurn, WrittenTurns, lock,
+    CleanupPending, ClockAnchor, EndedRecord, EventExchange, ExchangedEvents, GenerationOwner,
+    InDoubtCommits, JournalPage, JournalRange, LiveQuery, READERS_MAX, StaleBase, Store,
+    StoreError, TableBody, TurnChange, TurnCounts, WrittenTurn, WrittenTurns, lock,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -505,44 +500,12 @@ impl Store for PgStore {
             .call(async |client: &Client| read::owners(client, generations).await)
     }
 
-    fn deliveries(
-        &self,
-        filter: &DeliveryFilter,
-        after: Option<&DeliveryId>,
-        max: usize,
-    ) -> Result<Vec<Delivery>, StoreError> {
-        self.database
-            .call(async |client: &Client| outbox::deliveries(client, filter, after, max).await)
+    fn read_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
+        tables::read(&self.database, body)
     }
 
-    fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError> {
-        self.database
-            .call(async |client: &Client| outbox::delivery(client, id).await)
-    }
-
-    fn due(
-        &self,
-        hook: &HookName,
-        after: Option<&TenantId>,
-        now: Steady,
-        max: usize,
-    ) -> Result<DueDeliveries, StoreError> {
-        self.database
-            .read_snapshot(async |client: &Client| outbox::due(client, hook, after, now, max).await)
-    }
-
-    fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
-        self.database.call(outbox::open_deliveries)
-    }
-
-    fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {
-        self.database
-            .call(async |client: &Client| outbox::record_outcomes(client, outcomes).await)
-    }
-
-    fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {
-        self.database
-            .call(async |client: &Client| outbox::drop_delivery(client, id).await)
+    fn write_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
+        tables::write(&self.database, body)
     }
 
     fn ended(
@@ -557,50 +520,6 @@ impl Store for PgStore {
 
     fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
         self.database.call(read::turn_bytes)
-    }
-
-    fn prune(
-        &self,
-        before: PruneBefore,
-        bounds: PruneBounds,
-    ) -> Result<PruningPending, StoreError> {
-        self.database
-            .write(async |client: &Client| prune::prune(client, before, bounds).await)
-    }
-
-    fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError> {
-        self.database
-            .call(async |client: &Client| erase::save(client, erasure).await)
-    }
-
-    fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError> {
-        self.database
-            .call(async |client: &Client| erase::erasure(client, id).await)
-    }
-
-    fn open_erasures(&self, max: usize) -> Result<Vec<Erasure>, StoreError> {
-        self.database
-            .call(async |client: &Client| erase::open_erasures(client, max).await)
-    }
-
-    fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
-        self.database
-            .write(async |client: &Client| erase::collect(client, id, rows_max).await)
-    }
-
-    fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError> {
-        self.database
-            .read_snapshot(async |client: &Client| erase::scope(client, id).await)
-    }
-
-    fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError> {
-        self.database
-            .write(async |client: &Client| erase::rows(client, id, rows_max).await)
-    }
-
-    fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
-        self.database
-            .write(async |client: &Client| erase::forget_names(client, id, rows_max).await)
     }
 
     /// PostgreSQL's pages and WAL cannot be cleaned from here.

@@ -26,6 +26,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use crate::connect::{Arg, CALL_TIME_MAX, Database, PgOptions, ReplyMissing};
 use crate::error::failed;
 use crate::schema::{self, SchemaMigrations};
+use crate::values::Ulid;
 
 /// Maximum number of pipelined statements without a reply.
 const PIPELINED_MAX: usize = 256;
@@ -48,6 +49,10 @@ pub enum Value {
     Real(f64),
     /// `bytea`.
     Bytes(Vec<u8>),
+    /// `text`.
+    Text(String),
+    /// `uuid`.
+    Id([u8; 16]),
     /// `bigint[]`.
     Wholes(Vec<i64>),
     /// `int[]`.
@@ -68,7 +73,7 @@ pub enum Column<'a> {
     Whole(i64),
     /// `double precision`.
     Real(f64),
-    /// `bytea` or `text`.
+    /// `bytea`, `text` or `uuid`.
     Bytes(&'a [u8]),
 }
 
@@ -124,6 +129,12 @@ impl Transactions {
         let _entered = runtime.enter();
         let database = Database::new(options, runtime.clone(), connections_max)?;
         Ok(Self { database })
+    }
+
+    /// Returns transactions on the connections of the journal.
+    pub(crate) fn over(database: &Database) -> Self {
+        let database = database.clone();
+        Self { database }
     }
 
     /// Applies the missing migration steps of a schema. Blocks.
@@ -445,6 +456,10 @@ impl ResultRow {
         self.0.try_get(index).map_err(failed)
     }
 
+    pub(crate) fn columns(&self) -> Result<Vec<Column<'_>>, StoreError> {
+        (0..self.0.len()).map(|index| self.column(index)).collect()
+    }
+
     /// Returns all columns, which must be integers. Other values become 0.
     ///
     /// # Errors
@@ -497,6 +512,7 @@ impl<'a> FromSql<'a> for Column<'a> {
             Type::FLOAT8,
             Type::BYTEA,
             Type::TEXT,
+            Type::UUID,
         ]
         .contains(kind)
     }
@@ -523,6 +539,8 @@ impl Value {
         match self {
             Self::Null | Self::Whole(_) | Self::Real(_) => 8,
             Self::Bytes(bytes) => bytes.len(),
+            Self::Text(text) => text.len(),
+            Self::Id(id) => id.len(),
             Self::Wholes(list) => 8 * list.len(),
             Self::Halves(list) => 4 * list.len(),
             Self::Lists(list) => list.iter().map(Vec::len).sum(),
@@ -538,6 +556,8 @@ impl Value {
             Self::Whole(_) => Type::INT8,
             Self::Real(_) => Type::FLOAT8,
             Self::Bytes(_) => Type::BYTEA,
+            Self::Text(_) => Type::TEXT,
+            Self::Id(_) => Type::UUID,
             Self::Wholes(_) => Type::INT8_ARRAY,
             Self::Halves(_) => Type::INT4_ARRAY,
             Self::Lists(_) => Type::BYTEA_ARRAY,
@@ -558,6 +578,8 @@ impl ToSql for Value {
             Self::Whole(whole) => whole.to_sql(kind, out),
             Self::Real(real) => real.to_sql(kind, out),
             Self::Bytes(bytes) => bytes.to_sql(kind, out),
+            Self::Text(text) => text.to_sql(kind, out),
+            Self::Id(id) => Ulid(*id).to_sql(kind, out),
             Self::Wholes(list) => list.to_sql(kind, out),
             Self::Halves(list) => list.to_sql(kind, out),
             Self::Lists(list) => list.to_sql(kind, out),

@@ -125,6 +125,8 @@ pub enum StoreError {
         /// Seq of the turn.
         seq: u64,
     },
+    #[error("the journal has a {what} that does not decode; restore it from a backup")]
+    RowDamaged { what: &'static str },
     #[error("the database of journal.postgres cannot be reached: {detail}")]
     Unavailable {
         /// What happened.

@@ -7,6 +7,7 @@ pub mod checksum;
 pub mod conversion;
 pub mod data_key;
 pub mod encoding;
+mod erase;
 mod erasure;
 mod error;
 mod exchange;
@@ -14,12 +15,15 @@ mod live;
 mod lock;
 mod memory;
 pub mod options;
+mod outbox;
 pub mod plan;
+mod retention;
 pub mod snapshot;
 mod sqlite;
 pub mod sqlite_file;
 pub mod sqlite_gaps;
 pub mod summaries;
+mod tables;
 pub mod transfer;
 pub mod verify;
 pub mod windows;
@@ -47,6 +51,7 @@ pub use live::{LiveOrder, LiveQuery};
 pub use lock::{DirLock, private};
 pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransfer};
+pub use tables::{DeletedTurns, Dialect, Param, TableBody, Tables};
 
 /// Locks a mutex, ignoring poisoning.
 ///
@@ -433,16 +438,37 @@ pub trait Store: Send + Sync + 'static {
     /// Returns the owners of these generations, in their order. Pruned generations are omitted.
     fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError>;
 
+    /// Runs `body` over a snapshot of the tables.
+    ///
+    /// A store without tables implements every method that uses this one or
+    /// [`Self::write_tables`].
+    fn read_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
+        let _ = body;
+        Err(tables::no_tables())
+    }
+
+    /// Runs `body` in a transaction, which is rolled back if it fails.
+    fn write_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
+        let _ = body;
+        Err(tables::no_tables())
+    }
+
     /// Returns at most `max` deliveries after `after` that match the filter, ordered by id.
     fn deliveries(
         &self,
         filter: &DeliveryFilter,
         after: Option<&DeliveryId>,
         max: usize,
-    ) -> Result<Vec<Delivery>, StoreError>;
+    ) -> Result<Vec<Delivery>, StoreError> {
+        tables::read(self, |tables| {
+            outbox::deliveries(tables, filter, after, max)
+        })
+    }
 
     /// Returns a delivery. `None` if it never existed or was dropped.
-    fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError>;
+    fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError> {
+        tables::read(self, |tables| outbox::delivery(tables, id))
+    }
 
     /// Returns at most `max` pending deliveries of a hook that are due, round robin over tenants.
     ///
@@ -453,10 +479,14 @@ pub trait Store: Send + Sync + 'static {
         after: Option<&TenantId>,
         now: Steady,
         max: usize,
-    ) -> Result<DueDeliveries, StoreError>;
+    ) -> Result<DueDeliveries, StoreError> {
+        tables::read(self, |tables| outbox::due(tables, hook, after, now, max))
+    }
 
     /// Counts the pending and the dead deliveries.
-    fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError>;
+    fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
+        tables::read(self, outbox::open_deliveries)
+    }
 
     /// Writes delivery outcomes in one transaction.
     ///
@@ -465,10 +495,14 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the transaction failed. Nothing of it was written.
-    fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError>;
+    fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {
+        tables::write(self, |tables| outbox::record_outcomes(tables, outcomes))
+    }
 
     /// Drops a delivery. Returns false if there was none.
-    fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError>;
+    fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {
+        tables::write(self, |tables| outbox::drop_delivery(tables, id))
+    }
 
     /// Loads ended generations in the order of `wanted`, with up to `bytes_max` bytes of turns.
     ///
@@ -499,27 +533,46 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the store cannot be written. Completed deletions are permanent.
-    fn prune(&self, before: PruneBefore, bounds: PruneBounds)
-    -> Result<PruningPending, StoreError>;
+    fn prune(
+        &self,
+        before: PruneBefore,
+        bounds: PruneBounds,
+    ) -> Result<PruningPending, StoreError> {
+        let pruned = tables::write(self, |tables| retention::prune(tables, before, bounds))?;
+        Ok(PruningPending {
+            rows: pruned.has_more,
+            pages: false,
+        })
+    }
 
     /// Saves an erasure job or its progress.
     ///
     /// Row counts are not taken from `erasure`: [`Self::erase_rows`] maintains them.
-    fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError>;
+    fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError> {
+        tables::write(self, |tables| erase::save(tables, erasure))
+    }
 
     /// Returns an erasure. `None` if it never existed or is too old.
-    fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError>;
+    fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError> {
+        tables::read(self, |tables| erase::erasure(tables, id))
+    }
 
     /// Returns at most `max` unfinished erasures, oldest first.
-    fn open_erasures(&self, max: usize) -> Result<Vec<Erasure>, StoreError>;
+    fn open_erasures(&self, max: usize) -> Result<Vec<Erasure>, StoreError> {
+        tables::read(self, |tables| erase::open_erasures(tables, max))
+    }
 
     /// Finds and records about `rows_max` generations that an erasure covers.
     ///
     /// All generations of one session are recorded at once. Returns true once there are no more.
-    fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError>;
+    fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
+        tables::write(self, |tables| erase::collect(tables, id, rows_max))
+    }
 
     /// Returns the scope of an erasure, as far as it was collected.
-    fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError>;
+    fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError> {
+        tables::read(self, |tables| erase::scope(tables, id))
+    }
 
     /// Deletes about `rows_max` rows that an erasure covers, pending deliveries first.
     ///
@@ -528,12 +581,16 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the store cannot be written. Completed deletions are permanent.
-    fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError>;
+    fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError> {
+        tables::write(self, |tables| erase::rows(tables, id, rows_max))
+    }
 
     /// Removes the names of sessions and subjects from an erasure, about `rows_max` rows at once.
     ///
     /// Returns true once none is left.
-    fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError>;
+    fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
+        tables::write(self, |tables| erase::forget_names(tables, id, rows_max))
+    }
 
     /// Releases at most `pages_max` free pages, and empties the log once there are none.
     ///

@@ -88,20 +88,3 @@ pub(super) fn numbered(
     }
     Ok(found)
 }
-
-/// Deletes at most `rows_max` summaries of a generation, and returns how many.
-pub(super) fn forget(
-    transaction: &Transaction<'_>,
-    generation: [u8; 16],
-    rows_max: usize,
-) -> rusqlite::Result<usize> {
-    transaction
-        .prepare_cached(
-            "DELETE FROM summaries WHERE generation = ?1 AND number IN
-                 (SELECT number FROM summaries WHERE generation = ?1 ORDER BY number LIMIT ?2)",
-        )?
-        .execute(params![
-            generation,
-            i64::try_from(rows_max).unwrap_or(i64::MAX)
-        ])
-}

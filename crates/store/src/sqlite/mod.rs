@@ -11,7 +11,6 @@
 
 mod compaction;
 mod ended;
-mod erase;
 mod flush;
 mod open;
 mod outbox;
@@ -22,6 +21,7 @@ mod read;
 mod rewound;
 mod row;
 mod schema;
+mod tables;
 mod transfer;
 mod write;
 mod written;
@@ -37,8 +37,7 @@ use rusqlite::Connection;
 
 use memoird_core::change::{Change, ChangeKind, ChangeSet};
 use memoird_core::idempotency::{Fingerprint, Keys};
-use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
-use memoird_core::outbox::Delivery;
+use memoird_core::ids::{ErasureId, Generation, SessionKey, TenantId};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
@@ -47,18 +46,18 @@ use pending::UnflushedSessions;
 pub(crate) use prewrite::CONTENT;
 use read::ReadScope;
 use row::GenerationRow;
+use tables::SqliteTables;
 pub use transfer::SqliteTransfer;
 use write::Writer;
 
 use crate::checksum::TurnCounters;
 use crate::lock::DirLock;
 use crate::sqlite_file::{empty_log, open_for_inspection};
-use crate::sqlite_gaps;
 use crate::{
-    CleanupPending, ClockAnchor, DataKey, DeliveryCount, DeliveryFilter, DeliveryOutcome,
-    DueDeliveries, EndedRecord, ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage,
+    CleanupPending, ClockAnchor, DataKey, EndedRecord, ErasedRows, GenerationOwner, JournalPage,
     JournalRange, PrewritePart, PruneBefore, PruneBounds, PruningPending, READERS_MAX, StaleBase,
-    Store, StoreError, TurnChange, TurnCounts, WrittenTurn, WrittenTurns, lock,
+    Store, StoreError, TableBody, TurnChange, TurnCounts, WrittenTurn, WrittenTurns, erase, lock,
+    sqlite_gaps,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -370,43 +369,22 @@ impl Store for SqliteStore {
         self.read(|connection| written::owners(connection, generations, newer))
     }
 
-    fn deliveries(
-        &self,
-        filter: &DeliveryFilter,
-        after: Option<&DeliveryId>,
-        max: usize,
-    ) -> Result<Vec<Delivery>, StoreError> {
-        self.read(|connection| outbox::deliveries(connection, filter, after, max))
+    fn read_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
+        self.read(|connection| {
+            let view = connection.unchecked_transaction()?;
+            body(&SqliteTables {
+                connection: &view,
+                pending: None,
+            })
+        })
     }
 
-    fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError> {
-        self.read(|connection| outbox::delivery(connection, id))
-    }
-
-    fn due(
-        &self,
-        hook: &HookName,
-        after: Option<&TenantId>,
-        now: Steady,
-        max: usize,
-    ) -> Result<DueDeliveries, StoreError> {
-        self.read(|connection| outbox::due(connection, hook, after, now, max))
-    }
-
-    fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
-        self.read(outbox::open_deliveries)
+    fn write_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
+        self.writer().transact(body)
     }
 
     fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
         self.read(read::turn_bytes)
-    }
-
-    fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {
-        outbox::record_outcomes(self.writer().connection(), outcomes)
-    }
-
-    fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {
-        outbox::drop_delivery(self.writer().connection(), id)
     }
 
     fn ended(
@@ -434,48 +412,32 @@ impl Store for SqliteStore {
         before: PruneBefore,
         bounds: PruneBounds,
     ) -> Result<PruningPending, StoreError> {
-        let pruned = self.writer().prune(before, bounds)?;
+        let (pruned, pages) = {
+            let mut writer = self.writer();
+            let pruned = writer.prune(before, bounds)?;
+            let pages = prune::release_pages(writer.connection(), bounds.pages_max)?;
+            (pruned, pages)
+        };
         let is_stale = &self.is_log_stale;
         is_stale.fetch_or(pruned.has_deleted_content, Ordering::Relaxed);
-        if !pruned.unpruned.rows && is_stale.swap(false, Ordering::Relaxed) {
+        if !pruned.has_more && is_stale.swap(false, Ordering::Relaxed) {
             let is_clean = self.empty_log()? && self.clear_gaps_when_due(before.ended)?;
             is_stale.fetch_or(!is_clean, Ordering::Relaxed);
         }
-        Ok(pruned.unpruned)
-    }
-
-    fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError> {
-        erase::save(self.writer().connection(), erasure)
-    }
-
-    fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError> {
-        self.read(|connection| erase::erasure(connection, id))
-    }
-
-    fn open_erasures(&self, max: usize) -> Result<Vec<Erasure>, StoreError> {
-        self.read(|connection| erase::open_erasures(connection, max))
+        Ok(PruningPending {
+            rows: pruned.has_more,
+            pages,
+        })
     }
 
     fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
         let mut writer = self.writer();
         writer.flush_all()?;
-        erase::collect(writer.connection(), id, rows_max)
-    }
-
-    fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError> {
-        self.read(|connection| erase::scope(connection, id))
+        writer.transact(|tables| erase::collect(tables, id, rows_max))
     }
 
     fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError> {
-        let mut writer = self.writer();
-        if erase::is_any_unflushed(&mut writer, id)? {
-            writer.flush_all()?;
-        }
-        erase::rows(writer.connection(), id, rows_max)
-    }
-
-    fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
-        erase::forget_names(self.writer().connection(), id, rows_max)
+        self.writer().erase_rows(id, rows_max)
     }
 
     fn clean_pages(&self, pages_max: usize) -> Result<CleanupPending, StoreError> {

@@ -360,7 +360,7 @@ impl ToSql for TypedValue<'_> {
     }
 }
 
-fn value(of: ValueRef<'_>) -> Value {
+pub(super) fn value(of: ValueRef<'_>) -> Value {
     match of {
         ValueRef::Null => Value::Nothing,
         ValueRef::Integer(number) => Value::Number(number),

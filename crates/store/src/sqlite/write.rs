@@ -10,7 +10,7 @@ use rusqlite::types::Null;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use memoird_core::change::{ChangeKind, ChangeSet, SummaryChange, UpdatedTurn};
-use memoird_core::ids::Generation;
+use memoird_core::ids::{ErasureId, Generation};
 
 use super::compaction;
 use super::outbox;
@@ -18,13 +18,16 @@ use super::pending::{
     PendingChanges, PendingTable, PendingTurn, UnflushedSessions, indexed_live, indexed_row,
 };
 use super::prewrite::{self, Prewrite, PrewrittenPart};
-use super::prune::{Pruned, has_keys_before, prune};
+use super::prune::has_keys_before;
 use super::rewound;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
+use super::tables::SqliteTables;
 use crate::checksum::{Protection, TurnKey, protect};
 use crate::plan::{Base, NewKey, Plan, RowChange, plan};
+use crate::retention::{self, Pruned};
 use crate::{
-    ClockAnchor, PrewritePart, PruneBefore, PruneBounds, StaleBase, StoreError, options, windows,
+    ClockAnchor, ErasedRows, PrewritePart, PruneBefore, PruneBounds, StaleBase, StoreError, Tables,
+    erase, options, windows,
 };
 
 /// Changes flushed before a pruning step, because rows in the pending table cannot be pruned.
@@ -186,6 +189,40 @@ impl Writer {
         &mut self.connection
     }
 
+    /// Runs `body` in a transaction. Rows of the pending table are not in its tables.
+    pub(super) fn transact<T>(
+        &mut self,
+        body: impl FnOnce(&dyn Tables) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let behavior = TransactionBehavior::Immediate;
+        let transaction = self.connection.transaction_with_behavior(behavior)?;
+        let outcome = body(&SqliteTables {
+            connection: &transaction,
+            pending: Some(&self.pending_table),
+        })?;
+        transaction.commit()?;
+        Ok(outcome)
+    }
+
+    /// Deletes rows that an erasure covers, after flushing those of its next generations.
+    pub(super) fn erase_rows(
+        &mut self,
+        job: ErasureId,
+        rows_max: usize,
+    ) -> Result<ErasedRows, StoreError> {
+        let is_any_unflushed = self.transact(|tables| {
+            let next = erase::next_generations(tables, job)?;
+            // For example, it may have just ended.
+            Ok(next
+                .iter()
+                .any(|(generation, _)| tables.is_unflushed(*generation)))
+        })?;
+        if is_any_unflushed {
+            self.flush_all()?;
+        }
+        self.transact(|tables| erase::rows(tables, job, rows_max))
+    }
+
     /// Returns the connection by shared reference.
     pub(super) fn shared_connection(&self) -> &Connection {
         &self.connection
@@ -205,14 +242,14 @@ impl Writer {
             Err(StoreError::Full) => false,
             Err(error) => return Err(error),
         };
-        let mut pruned = prune(&mut self.connection, &self.pending_table, before, bounds)?;
+        let mut pruned = self.transact(|tables| retention::prune(tables, before, bounds))?;
         if self.prewrite.has_leftovers() {
             let rows_max = bounds.rows_max.max(1);
             let are_gone = self.prewrite.remove_leftovers(&self.connection, rows_max)?;
-            pruned.unpruned.rows |= !are_gone;
+            pruned.has_more |= !are_gone;
             pruned.has_deleted_content = true;
         }
-        pruned.unpruned.rows |= has_room
+        pruned.has_more |= has_room
             && (self.pending_table.has_ended_before(before.ended)
                 || has_keys_before(&self.connection, before.keys)?);
         Ok(pruned)

@@ -1,0 +1,76 @@
+//! The tables of the journal, for statements shared with other databases.
+
+use memoird_core::ids::Generation;
+use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
+use rusqlite::{Connection, ToSql, params_from_iter};
+
+use super::pending::PendingTable;
+use super::prune;
+use super::transfer::value;
+use crate::transfer::Row;
+use crate::{DeletedTurns, Dialect, Param, StoreError, Tables};
+
+/// Only one process uses the file, so no row is locked.
+static DIALECT: Dialect = Dialect {
+    no: "0",
+    skip_locked: "",
+    key_row: "tenant, session, key",
+    if_held: "AND held = 1",
+    own_tables: &["compactions", "options"],
+};
+
+/// The indexed tables, within a transaction.
+pub(super) struct SqliteTables<'a> {
+    pub(super) connection: &'a Connection,
+    /// `None` for a transaction that deletes no generations.
+    pub(super) pending: Option<&'a PendingTable>,
+}
+
+impl Tables for SqliteTables<'_> {
+    fn dialect(&self) -> &'static Dialect {
+        &DIALECT
+    }
+
+    fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let columns = statement.column_count();
+        let rows = statement.query_map(params_from_iter(params), |row| {
+            let values = 0..columns;
+            values.map(|at| row.get_ref(at).map(value)).collect()
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn change(&self, sql: &str, params: &[Param<'_>]) -> Result<usize, StoreError> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        Ok(statement.execute(params_from_iter(params))?)
+    }
+
+    fn delete_turns(
+        &self,
+        generation: Generation,
+        rows_max: usize,
+        bytes_max: usize,
+    ) -> Result<DeletedTurns, StoreError> {
+        prune::delete_turns(self.connection, generation, rows_max, bytes_max)
+    }
+
+    fn is_unflushed(&self, generation: Generation) -> bool {
+        self.pending
+            .is_some_and(|pending| pending.row(generation).is_some())
+    }
+}
+
+impl ToSql for Param<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Self::Null => ToSqlOutput::Owned(SqlValue::Null),
+            Self::Int(number) => ToSqlOutput::Owned(SqlValue::Integer(*number)),
+            Self::Text(text) | Self::Word(text) => {
+                ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes()))
+            }
+            Self::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+            Self::Id(id) => ToSqlOutput::Borrowed(ValueRef::Blob(id)),
+        })
+    }
+}

@@ -1,0 +1,218 @@
+//! SQL access to the tables of a journal that no append or load needs.
+//!
+//! Outbox, retention and erasure are written once, in the subset of SQL that SQLite and PostgreSQL
+//! share. A store runs them in one of its transactions. Turns have a different layout in each store
+//! and are deleted through [`Tables::delete_turns`].
+
+use memoird_core::CoreError;
+use memoird_core::ids::{ErasureId, Generation, HookName, SessionId, Subject, TenantId};
+use memoird_core::time::Steady;
+
+use crate::transfer::{Row, Value};
+use crate::{Store, StoreError};
+
+/// A snapshot of a journal's tables, or a transaction that changes them.
+///
+/// Parameters are written `?1`, `?2` and so on. Every method may block.
+pub trait Tables {
+    fn dialect(&self) -> &'static Dialect;
+
+    /// Runs a statement and returns its rows.
+    fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError>;
+
+    /// Runs a statement and returns the number of changed rows.
+    fn change(&self, sql: &str, params: &[Param<'_>]) -> Result<usize, StoreError>;
+
+    /// Deletes up to `rows_max` of the first turns of a generation.
+    ///
+    /// Deletes no further turn once `bytes_max` bytes are deleted.
+    fn delete_turns(
+        &self,
+        generation: Generation,
+        rows_max: usize,
+        bytes_max: usize,
+    ) -> Result<DeletedTurns, StoreError>;
+
+    /// Whether rows of a generation are not in the tables yet.
+    fn is_unflushed(&self, generation: Generation) -> bool {
+        let _ = generation;
+        false
+    }
+}
+
+/// Differences between the databases in shared statements.
+#[derive(Debug)]
+pub struct Dialect {
+    /// Literal for false. Conditions with it match partial indexes.
+    pub no: &'static str,
+    /// Clause that skips rows locked by other processes.
+    pub skip_locked: &'static str,
+    /// Columns that identify a row of `idempotency` at least cost within a statement.
+    pub key_row: &'static str,
+    /// Condition that omits needless updates of `held`.
+    ///
+    /// Empty if another process may be about to set it: an update then waits for that process.
+    pub if_held: &'static str,
+    /// Tables with rows of a generation that only this database has.
+    pub own_tables: &'static [&'static str],
+}
+
+/// A statement parameter.
+#[derive(Clone, Copy, Debug)]
+pub enum Param<'a> {
+    Null,
+    /// A ULID.
+    Id([u8; 16]),
+    /// Text from clients, with any character including NUL.
+    Text(&'a str),
+    /// Text defined by memoird or its configuration, without NUL.
+    Word(&'a str),
+    Bytes(&'a [u8]),
+    Int(i64),
+}
+
+/// Turns deleted by one call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeletedTurns {
+    pub turns: usize,
+    /// Total size of their contents.
+    pub bytes: usize,
+}
+
+/// A body that a store runs in a transaction, and again if it has to repeat the transaction.
+pub type TableBody<'a> = &'a mut dyn FnMut(&dyn Tables) -> Result<(), StoreError>;
+
+pub(crate) fn read<T>(
+    store: &(impl Store + ?Sized),
+    body: impl FnMut(&dyn Tables) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    run(|body| store.read_tables(body), body)
+}
+
+pub(crate) fn write<T>(
+    store: &(impl Store + ?Sized),
+    body: impl FnMut(&dyn Tables) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    run(|body| store.write_tables(body), body)
+}
+
+fn run<T>(
+    transact: impl FnOnce(TableBody<'_>) -> Result<(), StoreError>,
+    mut body: impl FnMut(&dyn Tables) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let mut outcome = Err(no_tables());
+    transact(&mut |tables| {
+        outcome = Ok(body(tables)?);
+        Ok(())
+    })?;
+    outcome
+}
+
+/// Error of a store that has no tables.
+pub(crate) fn no_tables() -> StoreError {
+    StoreError::Database {
+        detail: "the store has no tables".to_owned(),
+    }
+}
+
+macro_rules! params {
+    ($($kind:ty, $it:ident => $param:expr;)+) => {
+        $(impl<'a> From<$kind> for Param<'a> {
+            fn from($it: $kind) -> Self {
+                $param
+            }
+        })+
+    };
+}
+
+params! {
+    Generation, id => Self::Id(id.to_bytes());
+    ErasureId, id => Self::Id(id.to_bytes());
+    &'a TenantId, id => Self::Text(id.as_str());
+    &'a SessionId, id => Self::Text(id.as_str());
+    &'a Subject, id => Self::Text(id.as_str());
+    &'a HookName, name => Self::Word(name.as_str());
+    Steady, at => Self::Int(i64::try_from(at.0).unwrap_or(i64::MAX));
+    usize, rows => Self::Int(i64::try_from(rows).unwrap_or(i64::MAX));
+}
+
+impl<'a, T: Into<Self>> From<Option<T>> for Param<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Param::Null, Into::into)
+    }
+}
+
+/// Decodes the columns of a row from left to right.
+pub(crate) struct Columns(std::vec::IntoIter<Value>);
+
+impl Columns {
+    pub(crate) fn new(row: Row) -> Self {
+        Self(row.into_iter())
+    }
+
+    /// Returns the next column unless it is NULL.
+    pub(crate) fn bytes_or_null(&mut self) -> Option<Vec<u8>> {
+        match self.0.next() {
+            Some(Value::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, StoreError> {
+        self.bytes_or_null().ok_or_else(|| damaged("value"))
+    }
+
+    pub(crate) fn int_or_null(&mut self) -> Option<i64> {
+        match self.0.next() {
+            Some(Value::Number(number)) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Reads a count, which is never negative.
+    pub(crate) fn count(&mut self) -> Result<u64, StoreError> {
+        let count = self.int_or_null().map(i64::unsigned_abs);
+        count.ok_or_else(|| damaged("number"))
+    }
+
+    pub(crate) fn is_true(&mut self) -> bool {
+        self.int_or_null().is_some_and(|number| number != 0)
+    }
+
+    pub(crate) fn ulid(&mut self) -> Result<[u8; 16], StoreError> {
+        let bytes = self.bytes()?;
+        bytes.try_into().map_err(|_| damaged("ULID"))
+    }
+
+    pub(crate) fn generation(&mut self) -> Result<Generation, StoreError> {
+        self.ulid().map(Generation::from_bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
+        String::from_utf8(self.bytes()?).map_err(|_| damaged("text"))
+    }
+
+    /// Parses an id or the name of a hook.
+    pub(crate) fn parse<T>(
+        &mut self,
+        parse: impl FnOnce(&str) -> Result<T, CoreError>,
+    ) -> Result<T, StoreError> {
+        self.parse_or_null(parse)?.ok_or_else(|| damaged("id"))
+    }
+
+    pub(crate) fn parse_or_null<T>(
+        &mut self,
+        parse: impl FnOnce(&str) -> Result<T, CoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        let Some(bytes) = self.bytes_or_null() else {
+            return Ok(None);
+        };
+        let text = std::str::from_utf8(&bytes).ok();
+        let parsed = text.and_then(|text| parse(text).ok());
+        parsed.map(Some).ok_or_else(|| damaged("id"))
+    }
+}
+
+pub(crate) fn damaged(what: &'static str) -> StoreError {
+    StoreError::RowDamaged { what }
+}
