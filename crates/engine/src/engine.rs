@@ -73,7 +73,7 @@ impl Engine {
         machine: Arc<dyn Machine>,
         blocking: Blocking,
     ) -> Result<Self, EngineError> {
-        let engine = Self::compose(&config, journal, machine, blocking);
+        let engine = Self::compose(&config, journal, machine, blocking)?;
         engine.sessions.recover().await?;
         let supervisor = &engine.supervisor;
         engine
@@ -106,16 +106,17 @@ impl Engine {
         journal: Option<Arc<dyn Store>>,
         machine: Arc<dyn Machine>,
         blocking: Blocking,
-    ) -> Self {
+    ) -> Result<Self, EngineError> {
         let is_kept = config.journal.durability != Durability::Off;
         let readers = Executor::readers(blocking);
         let journal_store = journal
             .filter(|_| is_kept)
             .map(|store| StoreHandle::new(store, readers.clone(), blocking));
         let tenants = Arc::new(Tenants::new(config.tenants()));
-        let store = journal_store
-            .clone()
-            .unwrap_or_else(|| StoreHandle::in_memory(tenants.memory()));
+        let store = match &journal_store {
+            Some(store) => store.clone(),
+            None => StoreHandle::in_memory(tenants.memory())?,
+        };
         tenants.memory().set_limit(config.memory_bytes);
         tenants.journal().set_limit(config.journal_bytes);
         let stats = Arc::<Stats>::default();
@@ -176,7 +177,7 @@ impl Engine {
             config.context.settings,
             blocking,
         );
-        Self {
+        Ok(Self {
             events: Events::new(
                 Arc::clone(&tenants),
                 event_signal,
@@ -198,7 +199,7 @@ impl Engine {
             supervisor: Arc::default(),
             cluster: config.cluster.clone(),
             store,
-        }
+        })
     }
 
     /// Applies a new configuration to the running engine.

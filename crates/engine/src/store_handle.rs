@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use memoird_core::ids::{HookName, TenantId};
-use memoird_store::{EndedRecord, MemoryStore, Store, StoreError};
+use memoird_store::{EndedRecord, RetainedStore, Store, StoreError};
 use tokio::sync::Notify;
 use tracing::debug;
 
@@ -34,17 +34,18 @@ impl StoreHandle {
     }
 
     /// Creates a store in memory, for pending deliveries and erasures without a journal.
-    pub(crate) fn in_memory(memory: &Arc<MemoryUse>) -> Self {
-        let store = Arc::<MemoryStore>::default();
+    pub(crate) fn in_memory(memory: &Arc<MemoryUse>) -> Result<Self, EngineError> {
+        let store = RetainedStore::new().map_err(|error| EngineError::from(&error))?;
+        let store = Arc::new(store);
         let retained = RetainedContent {
             store: Arc::clone(&store),
             memory: Arc::clone(memory),
             bytes: AtomicU64::new(0),
         };
-        Self {
+        Ok(Self {
             retained: Some(Arc::new(retained)),
             ..Self::new(store, Executor::readers(Blocking::Inline), Blocking::Inline)
-        }
+        })
     }
 
     /// Runs a call on the reader pool, for a tenant or, if `None`, for the daemon itself.
@@ -79,7 +80,7 @@ impl fmt::Debug for StoreHandle {
 
 /// Ended sessions in memory until their deliveries finish. Only without a journal.
 pub(crate) struct RetainedContent {
-    store: Arc<MemoryStore>,
+    store: Arc<RetainedStore>,
     memory: Arc<MemoryUse>,
     /// Bytes as of the last count.
     bytes: AtomicU64,
@@ -89,7 +90,12 @@ impl RetainedContent {
     /// Retains the content of a session for these hooks.
     ///
     /// Returns false if all retained content would exceed `bytes_max`.
-    pub(crate) fn add(&self, ended: EndedRecord, hooks: &[HookName], bytes_max: usize) -> bool {
+    pub(crate) fn add(
+        &self,
+        ended: EndedRecord,
+        hooks: &[HookName],
+        bytes_max: usize,
+    ) -> Result<bool, StoreError> {
         let is_retained = self.store.retain_ended(ended, hooks, bytes_max);
         self.count();
         is_retained

@@ -128,23 +128,6 @@ impl Erasure {
             _ => None,
         }
     }
-
-    pub(crate) fn covers(
-        &self,
-        key: &SessionKey,
-        name: Generation,
-        owner: Option<&Subject>,
-    ) -> bool {
-        key.tenant == self.tenant
-            && match &self.target {
-                Some(EraseTarget::Session {
-                    session,
-                    generation,
-                }) => key.session == *session && generation.is_none_or(|wanted| wanted == name),
-                Some(EraseTarget::Subject(subject)) => owner == Some(subject),
-                None => false,
-            }
-    }
 }
 
 impl ErasedCounts {

@@ -1,7 +1,7 @@
 //! The durable journal of all turns. State is recovered from it after a crash.
 //!
-//! All calls are synchronous; the engine decides which thread runs them. [`SqliteStore`],
-//! [`MemoryStore`] and the store of `memoird-postgres` pass the same conformance suite.
+//! All calls are synchronous; the engine decides which thread runs them. [`SqliteStore`] and the
+//! store of `memoird-postgres` pass the same conformance suite.
 
 pub mod checksum;
 pub mod conversion;
@@ -13,7 +13,6 @@ mod error;
 mod exchange;
 mod live;
 mod lock;
-mod memory;
 pub mod options;
 mod outbox;
 pub mod plan;
@@ -49,8 +48,7 @@ pub use error::StoreError;
 pub use exchange::{EventExchange, EventSubscription, ExchangedEvents, PostedEvent};
 pub use live::{LiveOrder, LiveQuery};
 pub use lock::{DirLock, private};
-pub use memory::MemoryStore;
-pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransfer};
+pub use sqlite::{RetainedStore, SqliteOptions, SqliteStore, SqliteTransfer};
 pub use tables::{DeletedTurns, Dialect, Param, TableBody, Tables};
 
 /// Locks a mutex, ignoring poisoning.
@@ -444,13 +442,13 @@ pub trait Store: Send + Sync + 'static {
     /// [`Self::write_tables`].
     fn read_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
         let _ = body;
-        Err(tables::no_tables())
+        Err(tables::unsupported())
     }
 
     /// Runs `body` in a transaction, which is rolled back if it fails.
     fn write_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
         let _ = body;
-        Err(tables::no_tables())
+        Err(tables::unsupported())
     }
 
     /// Returns at most `max` deliveries after `after` that match the filter, ordered by id.

@@ -100,7 +100,7 @@ fn run<T>(
     transact: impl FnOnce(TableBody<'_>) -> Result<(), StoreError>,
     mut body: impl FnMut(&dyn Tables) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    let mut outcome = Err(no_tables());
+    let mut outcome = Err(unsupported());
     transact(&mut |tables| {
         outcome = Ok(body(tables)?);
         Ok(())
@@ -108,10 +108,10 @@ fn run<T>(
     outcome
 }
 
-/// Error of a store that has no tables.
-pub(crate) fn no_tables() -> StoreError {
+/// Error of a call that the store does not implement.
+pub(crate) fn unsupported() -> StoreError {
     StoreError::Database {
-        detail: "the store has no tables".to_owned(),
+        detail: "the store does not support this call".to_owned(),
     }
 }
 

@@ -261,13 +261,17 @@ impl EndListener for Outbox {
         };
         let share = usize::try_from(self.room.memory.hooks_max()).unwrap_or(usize::MAX);
         let bytes_max = self.config.load().memory_bytes.min(share);
-        if retained.add(record, hooks_to_call, bytes_max) {
-            self.notify();
-        } else {
-            error!(
+        match retained.add(record, hooks_to_call, bytes_max) {
+            Ok(true) => self.notify(),
+            Ok(false) => error!(
                 tenant = %ending.key.tenant,
                 "memory limit for pending deliveries reached; hooks will not receive this session"
-            );
+            ),
+            Err(error) => error!(
+                tenant = %ending.key.tenant,
+                %error,
+                "session could not be retained; hooks will not receive it"
+            ),
         }
     }
 

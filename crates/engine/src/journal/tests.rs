@@ -1,7 +1,7 @@
 //! Tests of each tenant's share of the queue.
 
 use memoird_core::ids::TenantId;
-use memoird_store::MemoryStore;
+use memoird_store::RetainedStore;
 
 use super::*;
 use crate::blocking::{Blocking, Executor};
@@ -12,7 +12,7 @@ const BUSY: EngineError = EngineError::JournalBusy;
 
 /// A journal without a committer.
 fn journal() -> Journal<()> {
-    let store = Arc::<MemoryStore>::default();
+    let store = Arc::new(RetainedStore::new().expect("a store"));
     let readers = Executor::readers(Blocking::Inline);
     let handle = StoreHandle::new(store, readers, Blocking::Inline);
     let store = CommitHandle::new(&handle, Blocking::Inline);

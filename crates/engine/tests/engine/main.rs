@@ -26,6 +26,8 @@ mod large_appends;
 mod lifecycle;
 mod listing;
 mod memory;
+#[path = "../../../store/tests/model/mod.rs"]
+mod model;
 mod options;
 mod readers;
 mod recall_tool;

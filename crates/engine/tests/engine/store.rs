@@ -16,12 +16,12 @@ use memoird_core::time::Steady;
 use memoird_store::{
     CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
     EndedRecord, ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents,
-    GenerationOwner, JournalPage, JournalRange, MemoryStore, PrewritePart, PruneBefore,
-    PruneBounds, PruningPending, StaleBase, Store, StoreError, TurnChange, WrittenTurn,
-    WrittenTurns,
+    GenerationOwner, JournalPage, JournalRange, PrewritePart, PruneBefore, PruneBounds,
+    PruningPending, StaleBase, Store, StoreError, TurnChange, WrittenTurn, WrittenTurns,
 };
 use tokio::sync::watch;
 
+use crate::model::MemoryStore;
 use crate::record::Record;
 
 #[derive(Debug, Default)]

@@ -26,6 +26,8 @@ mod kinds;
 mod kit;
 mod late;
 mod migrate;
+#[path = "../../../store/tests/model/mod.rs"]
+mod model;
 #[path = "../../../store/tests/conformance/options.rs"]
 mod options;
 #[path = "../../../store/tests/conformance/outbox.rs"]

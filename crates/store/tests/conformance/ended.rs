@@ -10,12 +10,13 @@ use memoird_core::outbox::DeliveryState;
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
 use memoird_store::{
-    DeliveryFilter, EndedRecord, MemoryStore, PruneBefore, SqliteOptions, SqliteStore, Store,
+    DeliveryFilter, EndedRecord, PruneBefore, RetainedStore, SqliteOptions, SqliteStore, Store,
 };
 
 use crate::chat::{Chat, begun, command};
 use crate::faults::{copy, open};
 use crate::kit::*;
+use crate::model::MemoryStore;
 use crate::outbox::{hook, id, outcome, owing, owing_end};
 
 for_every_store!(
@@ -258,9 +259,9 @@ fn outbox_survives_crash_and_restart() {
 }
 
 #[test]
-fn memory_store_keeps_pending_content_within_limit() {
+fn retained_content_stays_within_limit() {
     let journal = MemoryStore::default();
-    let store = MemoryStore::default();
+    let store = RetainedStore::new().unwrap();
     let owed: [HookName; 2] = [hook("a"), hook("b")];
     let keep = |at: u64, bytes_max| {
         let mut chat = begun(&journal, &format!("s{at}"), at);
@@ -270,7 +271,7 @@ fn memory_store_keeps_pending_content_within_limit() {
         };
         must_write(&journal, [chat.append_command(&append, at), chat.end(at)]);
         let record = ended(&journal, &[&chat], usize::MAX).remove(0);
-        (store.retain_ended(record, &owed, bytes_max), chat)
+        (store.retain_ended(record, &owed, bytes_max).unwrap(), chat)
     };
     let (kept, first) = keep(1, 10_000);
     assert!(kept);

@@ -36,7 +36,7 @@ macro_rules! for_every_store {
         mod memory {
             $(#[test]
             fn $test() {
-                super::$test(&memoird_store::MemoryStore::default());
+                super::$test(&crate::model::MemoryStore::default());
             })+
         }
     };

@@ -19,6 +19,8 @@ mod journal;
 mod keys;
 mod kinds;
 mod kit;
+#[path = "../model/mod.rs"]
+mod model;
 mod options;
 mod outbox;
 mod prewrite;

@@ -6,10 +6,11 @@ use memoird_core::change::{Change, ChangeKind};
 use memoird_core::ids::Generation;
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
-use memoird_store::{MemoryStore, PrewritePart, PruneBefore, Store};
+use memoird_store::{PrewritePart, PruneBefore, Store};
 
 use crate::chat::{Chat, begun, command, large};
 use crate::kit::*;
+use crate::model::MemoryStore;
 
 /// An append of this many turns, each of several pages.
 pub(crate) fn many(chat: &mut Chat, turns: usize, at: u64) -> Change {

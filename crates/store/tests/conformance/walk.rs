@@ -12,14 +12,13 @@ use memoird_core::ids::{Generation, SessionKey, Subject};
 use memoird_core::session::Session;
 use memoird_core::time::Steady;
 use memoird_core::turn::Role;
-use memoird_store::{
-    JournalRange, MemoryStore, PruneBefore, SqliteOptions, SqliteStore, Store, encoding,
-};
+use memoird_store::{JournalRange, PruneBefore, SqliteOptions, SqliteStore, Store, encoding};
 
 use crate::chat::{Chat, command, idempotency_key, named};
 use crate::compaction::{compact, made, status_of};
 use crate::cuts::{cuts_of, with_cuts};
 use crate::kit::*;
+use crate::model::MemoryStore;
 use crate::prune::prune_all;
 use crate::rewind;
 use crate::seeds::seeds;

@@ -1,7 +1,9 @@
-//! A journal in memory, for tests, simulations, and pending deliveries with durability `off`.
+//! A journal in memory: the reference model of the conformance suite and of simulations.
 //!
-//! It is the reference model of the conformance suite. So it applies every change by itself and
-//! shares no code with the planner of the stores that are compared with it.
+//! It applies every change by itself, and shares no code with the planner and the statements of the
+//! stores that are compared with it. Also used by the tests of the engine.
+
+#![allow(dead_code, reason = "not all that include this module need all of it")]
 
 mod erase;
 mod outbox;
@@ -11,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::ChangeSet;
-use memoird_core::history::LiveSet;
 use memoird_core::idempotency::{Fingerprint, Keys};
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
@@ -21,17 +22,16 @@ use memoird_core::time::Steady;
 
 use tables::{Row, Tables};
 
-use crate::{
+use memoird_store::{
     CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
     EndedRecord, ErasedRows, Erasure, ErasureScope, ErasureStage, EventExchange, ExchangedEvents,
     GenerationOwner, JournalPage, JournalRange, PruneBefore, PruneBounds, PruningPending,
-    StaleBase, Store, StoreError, TurnChange, WrittenTurn, WrittenTurns, encoding, summaries,
-    windows,
+    StaleBase, Store, StoreError, TurnChange, WrittenTurn, WrittenTurns, encoding, windows,
 };
 
-/// A journal in memory. It stores and rejects the same as [`crate::SqliteStore`].
+/// A journal in memory. It stores and rejects the same as [`memoird_store::SqliteStore`].
 #[derive(Debug, Default)]
-pub struct MemoryStore {
+pub(crate) struct MemoryStore {
     tables: Arc<Mutex<Tables>>,
     /// State of this handle. `None` unless several handles share the journal.
     known: Option<Mutex<ProcessView>>,
@@ -50,14 +50,10 @@ struct ProcessView {
 /// Maximum number of erasures retained.
 const ERASURES_MAX: usize = 10_000;
 
-/// Approximate overhead in bytes of a retained generation, in addition to its turns and its JSON.
-const RETAINED_ROW_BYTES: usize = 1 << 10;
-const RETAINED_TURN_BYTES: usize = 64;
-
 impl MemoryStore {
     /// Returns a handle for one of several processes that share the journal.
     #[must_use]
-    pub fn shared(&self, process: u128) -> Self {
+    pub(crate) fn shared(&self, process: u128) -> Self {
         Self {
             tables: Arc::clone(&self.tables),
             known: Some(Mutex::new(ProcessView {
@@ -79,76 +75,6 @@ impl MemoryStore {
                 None => known.versions.remove(&generation),
             };
         }
-    }
-
-    /// Retains a generation that ended in another store until its deliveries are finished.
-    ///
-    /// If space is short, generations without open deliveries are deleted, oldest first. Returns
-    /// false, and retains nothing, if more than `bytes_max` bytes would still be needed.
-    pub fn retain_ended(&self, ended: EndedRecord, owed: &[HookName], bytes_max: usize) -> bool {
-        let mut tables = self.tables();
-        let turns = ended
-            .turns
-            .iter()
-            .map(|(_, content)| content.len() + RETAINED_TURN_BYTES);
-        let state_bytes = ended.state.as_ref().map_or(0, |state| state.json.len());
-        let summary_bytes = ended
-            .summary
-            .as_ref()
-            .map_or(0, |kept| summaries::encode(kept).len());
-        let retained_bytes =
-            RETAINED_ROW_BYTES + turns.sum::<usize>() + state_bytes + summary_bytes;
-        while tables.retained_bytes + retained_bytes > bytes_max
-            && let Some(finished) = tables.outbox.oldest_finished()
-        {
-            tables.delete_retained(finished);
-        }
-        if tables.retained_bytes + retained_bytes > bytes_max {
-            return false;
-        }
-        tables.retained_bytes += retained_bytes;
-        let EndedRecord {
-            key,
-            head,
-            at,
-            reason,
-            turns,
-            rewound_turns,
-            state,
-            summary,
-        } = ended;
-        let generation = head.generation;
-        for hook in owed {
-            let delivery = outbox::owed(generation, hook, &key, reason, at.steady);
-            tables.outbox.add(delivery);
-        }
-        let (kept, turns) = (LiveSet::default(), turns.into_iter().collect());
-        let (cuts, ended) = (Vec::new(), Some((at, reason)));
-        let summaries = summary
-            .into_iter()
-            .map(|summary| (summary.number, summary))
-            .collect();
-        let row = Row {
-            key,
-            head,
-            kept,
-            cuts,
-            summaries,
-            state,
-            turns,
-            rewound: SeqRanges::default(),
-            rewinds: BTreeMap::new(),
-            rewound_before: rewound_turns,
-            ended,
-            retained_bytes,
-        };
-        tables.generations.insert(generation, row);
-        true
-    }
-
-    /// Bytes of the generations retained for pending deliveries.
-    pub fn retained_bytes(&self) -> usize {
-        self.tables().retained_bytes
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -510,7 +436,7 @@ impl Store for MemoryStore {
                 at,
                 reason,
                 turns,
-                rewound_turns: row.rewound.count() + row.rewound_before,
+                rewound_turns: row.rewound.count(),
                 state,
                 summary,
             });

@@ -1,10 +1,10 @@
 //! Erasures in the in-memory journal. Each step completes in one call.
 
-use memoird_core::ids::{ErasureId, Generation};
+use memoird_core::ids::{ErasureId, Generation, SessionKey, Subject};
 use memoird_core::outbox::DeliveryState;
 
 use super::tables::Tables;
-use crate::{ErasedRows, Erasure, ErasureScope};
+use memoird_store::{EraseTarget, ErasedRows, Erasure, ErasureScope};
 
 impl Tables {
     pub(super) fn collect_erased(&mut self, id: ErasureId) {
@@ -14,7 +14,7 @@ impl Tables {
         let covered = self
             .generations
             .iter()
-            .filter(|(name, row)| erasure.covers(&row.key, **name, row.head.subject.as_ref()));
+            .filter(|(name, row)| covers(erasure, &row.key, **name, row.head.subject.as_ref()));
         scope.generations = covered
             .map(|(name, row)| (*name, row.key.session.clone()))
             .collect();
@@ -40,7 +40,6 @@ impl Tables {
                 erasure.counts.deliveries += u64::from(!is_done);
             }
             if let Some(row) = self.generations.remove(name) {
-                self.retained_bytes = self.retained_bytes.saturating_sub(row.retained_bytes);
                 erasure.counts.turns += row.turns.len() as u64;
                 erasure.counts.summaries += row.summaries.len() as u64;
             }
@@ -77,3 +76,15 @@ impl Tables {
 }
 
 pub(super) type ErasureAndScope = (Erasure, ErasureScope);
+
+fn covers(erasure: &Erasure, key: &SessionKey, name: Generation, owner: Option<&Subject>) -> bool {
+    key.tenant == erasure.tenant
+        && match &erasure.target {
+            Some(EraseTarget::Session {
+                session,
+                generation,
+            }) => key.session == *session && generation.is_none_or(|wanted| wanted == name),
+            Some(EraseTarget::Subject(subject)) => owner == Some(subject),
+            None => false,
+        }
+}

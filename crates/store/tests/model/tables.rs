@@ -17,7 +17,7 @@ use memoird_core::window::SavedCut;
 
 use super::erase::ErasureAndScope;
 use super::outbox::{self, Outbox};
-use crate::{
+use memoird_store::{
     ClockAnchor, EventSubscription, KEYS_MAX, PostedEvent, StaleBase, TurnChange, WrittenTurn,
     summaries, windows,
 };
@@ -34,8 +34,6 @@ pub(super) struct Tables {
     /// Replacements of turn contents, in order.
     pub(super) turn_changes: Vec<TurnChange>,
     pub(super) last_number: u64,
-    /// Bytes retained only for pending deliveries.
-    pub(super) retained_bytes: usize,
     pub(super) erasures: BTreeMap<ErasureId, ErasureAndScope>,
     /// Version of each live generation. Unique across all versions.
     pub(super) versions: BTreeMap<Generation, u64>,
@@ -58,13 +56,7 @@ pub(super) struct Row {
     pub(super) rewound: SeqRanges,
     /// The turns each rewind removed, by idempotency key.
     pub(super) rewinds: BTreeMap<Fingerprint, SeqRanges>,
-    /// Number of rewound turns of a generation retained only for hooks.
-    ///
-    /// Its rewound turns are not stored.
-    pub(super) rewound_before: u64,
     pub(super) ended: Option<(Now, EndReason)>,
-    /// Share of [`Tables::retained_bytes`].
-    pub(super) retained_bytes: usize,
 }
 
 impl Row {
@@ -79,9 +71,7 @@ impl Row {
             turns: BTreeMap::new(),
             rewound: SeqRanges::default(),
             rewinds: BTreeMap::new(),
-            rewound_before: 0,
             ended: None,
-            retained_bytes: 0,
         }
     }
 
@@ -284,27 +274,17 @@ impl Tables {
             generations,
             outbox,
             written,
-            retained_bytes,
             ..
         } = self;
         generations.retain(|generation, row| {
             let is_old = row.ended.is_some_and(|(at, _)| at.steady < before);
             let stays = !is_old || outbox.owes(*generation);
             if !stays {
-                *retained_bytes = retained_bytes.saturating_sub(row.retained_bytes);
                 outbox.remove_all_of(*generation).for_each(drop);
             }
             stays
         });
         written.retain(|_, (generation, _)| generations.contains_key(generation));
-    }
-
-    /// Deletes a generation that was retained only for hooks.
-    pub(super) fn delete_retained(&mut self, generation: Generation) {
-        self.outbox.remove_all_of(generation).for_each(drop);
-        if let Some(row) = self.generations.remove(&generation) {
-            self.retained_bytes = self.retained_bytes.saturating_sub(row.retained_bytes);
-        }
     }
 
     /// Returns the turn with this number. `None` if it was pruned or rewound.

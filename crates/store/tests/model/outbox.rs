@@ -10,7 +10,7 @@ use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
 
-use crate::{DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries};
+use memoird_store::{DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries};
 
 /// Due times of pending deliveries, by hook and tenant.
 type Pending = BTreeMap<HookName, BTreeMap<TenantId, BTreeSet<(Steady, Generation)>>>;
@@ -21,8 +21,6 @@ pub(super) struct Outbox {
     deliveries: BTreeMap<Generation, BTreeMap<HookName, Delivery>>,
     /// Index of the pending ones.
     pending: Pending,
-    /// Generations that have only finished deliveries.
-    finished: BTreeSet<Generation>,
 }
 
 pub(super) fn owed(
@@ -54,7 +52,6 @@ impl Outbox {
         if of_generation.contains_key(&hook) {
             return;
         }
-        self.finished.remove(&generation);
         if delivery.state == DeliveryState::Pending {
             note_pending(&mut self.pending, &delivery);
         }
@@ -71,7 +68,6 @@ impl Outbox {
         let removed = of_generation.and_then(|of| of.remove(&id.hook));
         if let Some(removed) = &removed {
             forget_pending(&mut self.pending, removed);
-            self.note_finished(id.generation);
         }
         removed.is_some()
     }
@@ -81,7 +77,6 @@ impl Outbox {
         &mut self,
         generation: Generation,
     ) -> impl Iterator<Item = Delivery> + use<> {
-        self.finished.remove(&generation);
         let removed = self.deliveries.remove(&generation).unwrap_or_default();
         for delivery in removed.values() {
             forget_pending(&mut self.pending, delivery);
@@ -92,11 +87,6 @@ impl Outbox {
     /// Whether a delivery still needs the content of a generation.
     pub(super) fn owes(&self, generation: Generation) -> bool {
         self.deliveries.get(&generation).is_some_and(is_owed)
-    }
-
-    /// Returns the oldest generation that has only finished deliveries.
-    pub(super) fn oldest_finished(&self) -> Option<Generation> {
-        self.finished.first().copied()
     }
 
     pub(super) fn list(
@@ -211,17 +201,8 @@ impl Outbox {
             if delivery.state == DeliveryState::Pending {
                 note_pending(&mut self.pending, delivery);
             }
-            self.note_finished(*generation);
         }
         lost
-    }
-
-    fn note_finished(&mut self, generation: Generation) {
-        if self.owes(generation) {
-            self.finished.remove(&generation);
-        } else {
-            self.finished.insert(generation);
-        }
     }
 }
 
@@ -348,9 +329,6 @@ mod tests {
             let ids: Vec<_> = found.due.into_iter().map(|delivery| delivery.id).collect();
             let expected = due_of_all(&outbox, hook, after, now, max);
             assert_eq!((ids, found.next), expected, "in round {round}");
-            for finished in &outbox.finished {
-                assert!(!outbox.owes(*finished), "in round {round}");
-            }
         }
         let is_indexed = outbox.pending.values().flat_map(BTreeMap::values);
         let all = outbox.deliveries.values().flat_map(BTreeMap::values);
