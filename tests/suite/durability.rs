@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use tonic::{Code, Response, Status};
 
 use crate::harness::{
-    Daemon, Sessions, Setup, eventually, journal, keyed, live, refused, refused_code, say, text_of,
-    user,
+    Daemon, Sessions, Setup, eventually, http_get, journal, keyed, live, refused, refused_code,
+    say, text_of, user,
 };
 
 fn numbered(number: usize) -> AppendRequest {
@@ -217,4 +217,42 @@ async fn durability_off_serves_calls_but_keeps_nothing_after_restart() {
         .await
         .expect_err("it is gone");
     assert_eq!(refused_code(&status), "SESSION_NOT_FOUND");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moved_data_dir_refuses_appends_and_is_not_ready_until_it_is_back() {
+    for durability in ["sync", "interval"] {
+        let setup = Setup::default().section(format!("journal: {{ durability: {durability} }}"));
+        let daemon = Daemon::with(setup).await;
+        let mut client = daemon.sessions();
+        say(&mut client, "chat", "before").await;
+        let (data, moved) = (daemon.path("data"), daemon.path("moved"));
+        std::fs::rename(&data, &moved).expect("moved");
+        let page = async || http_get(daemon.admin_addr(), "/readyz").await;
+        let unready = eventually("it is not ready", async || {
+            Some(page().await).filter(|page| page.0 == 503)
+        })
+        .await;
+        assert!(
+            unready.1.contains("was deleted, moved or replaced"),
+            "{unready:?}"
+        );
+        // With `interval`, the failed commit of the first one makes the daemon refuse the others.
+        let refused = eventually("appends are refused", async || {
+            let request = keyed("chat", "lost", [user("lost")]);
+            client.append(request).await.err()
+        })
+        .await;
+        assert_eq!(refused_code(&refused), "JOURNAL_FAILED");
+        std::fs::rename(&moved, &data).expect("moved back");
+        eventually("it is ready", async || {
+            (page().await.0 == 200).then_some(())
+        })
+        .await;
+        eventually("appends are written", async || {
+            let request = keyed("chat", "after", [user("after")]);
+            client.append(request).await.ok()
+        })
+        .await;
+    }
 }

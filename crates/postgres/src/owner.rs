@@ -266,20 +266,21 @@ impl LeaseRenewer {
 
     /// Describes the last error for the operator.
     fn problem_text(&self) -> String {
-        match &self.problem {
+        let problem = match &self.problem {
             None => format!("does not answer within {AWAY_AFTER:?}"),
             Some(StoreError::Unavailable { detail }) => format!("does not answer: {detail}"),
             Some(StoreError::Database { detail } | StoreError::Locked { detail }) => {
                 format!("rejects writes: {detail}")
             }
             Some(other) => format!("cannot be used: {other}"),
-        }
+        };
+        format!("the database of journal.postgres.url {problem}")
     }
 
     fn publish_problem(&self, problem: Option<String>) {
         let was_away = self.away.borrow().is_some();
         match (&problem, was_away) {
-            (Some(problem), false) => tracing::warn!("the database {problem}"),
+            (Some(problem), false) => tracing::warn!("{problem}"),
             (None, true) => tracing::info!("the database answers again"),
             _ => {}
         }

@@ -227,9 +227,8 @@ impl AdminInner {
     /// Why the daemon is not ready, if so.
     fn problem(&self) -> Option<String> {
         let opened = self.opened.get();
-        if let Some(does) = opened.and_then(|opened| opened.journal_away.borrow().clone()) {
-            let problem = format!("not ready: the database of journal.postgres.url {does}\n");
-            return Some(problem);
+        if let Some(problem) = opened.and_then(|opened| opened.journal_away.borrow().clone()) {
+            return Some(format!("not ready: {problem}\n"));
         }
         if let Some(owner) = &*self.waits_for.borrow() {
             let problem = format!(

@@ -92,7 +92,7 @@ impl Worker for JournalFollower {
 
     async fn wait(&mut self) {
         if self.away.changed().await.is_err() {
-            // A journal in a file is always reachable.
+            // Without a journal, nothing is unreachable.
             std::future::pending::<()>().await;
         }
     }

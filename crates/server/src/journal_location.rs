@@ -1,16 +1,19 @@
 //! Opens the journal at its location: a file in the data directory, or a database.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use memoird_core::nonce::NonceSecret;
-use memoird_engine::{Cluster, Durability, Engine, EngineError, Eraser, Machine, SystemMachine};
+use memoird_engine::{
+    Cluster, Durability, Engine, EngineError, Eraser, Machine, SystemMachine, WorkError, Worker,
+};
 use memoird_memories::store::{FilesOptions, MemoryStore};
 use memoird_store::sqlite_file::limit_caches;
 use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{error, info};
 
 use crate::cluster::{ClusterView, MemberView};
 use crate::config::Config;
@@ -23,6 +26,9 @@ use crate::exit::{CliError, Exit, of_store};
 /// They may use at least `FILES_BYTES_MIN` bytes.
 const FILES_SHARE: u64 = 8;
 const FILES_BYTES_MIN: u64 = 16 << 20;
+
+/// Interval of checks that the files of the journal are still in place.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) struct OpenJournal {
     /// `None` with durability `off`.
@@ -39,6 +45,7 @@ pub(crate) struct JournalResources {
     lost: CancellationToken,
     /// Settings of this daemon, published to the other members.
     settings: watch::Sender<Vec<u8>>,
+    files: Option<JournalFiles>,
     #[cfg(feature = "postgres")]
     postgres: Option<postgres::PostgresJournal>,
 }
@@ -89,11 +96,60 @@ pub(crate) async fn open(
         .map_err(|error| open_interrupted(&error))?
         .map_err(of_store)?;
     let machine = SystemMachine::resume(clock.as_ref());
+    let store: Arc<dyn Store> = Arc::new(store);
+    let files = JournalFiles {
+        store: Arc::clone(&store),
+        away: watch::Sender::default(),
+    };
     Ok(OpenJournal {
-        store: Some(Arc::new(store)),
+        store: Some(store),
         machine,
-        resources: JournalResources::default(),
+        resources: JournalResources {
+            files: Some(files),
+            ..JournalResources::default()
+        },
     })
+}
+
+/// The journal in the data directory.
+#[derive(Clone)]
+struct JournalFiles {
+    store: Arc<dyn Store>,
+    away: watch::Sender<Option<String>>,
+}
+
+/// Reports the journal as unreachable while its files are not in place.
+struct FilesWatcher(JournalFiles);
+
+impl Worker for FilesWatcher {
+    fn name(&self) -> &'static str {
+        "journal-files"
+    }
+
+    async fn wait(&mut self) {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        let store = Arc::clone(&self.0.store);
+        let checked = spawn_blocking(move || store.check_in_place()).await;
+        let problem = checked
+            .map_err(|failure| WorkError(failure.to_string()))?
+            .err()
+            .map(|problem| problem.to_string());
+        self.0.away.send_if_modified(|known| {
+            let is_news = *known != problem;
+            if is_news {
+                match &problem {
+                    Some(problem) => error!("not ready: {problem}"),
+                    None => info!("the files of the journal are in place again"),
+                }
+                *known = problem;
+            }
+            is_news
+        });
+        Ok(())
+    }
 }
 
 /// Maximum bytes of page caches, in addition to `limits.memory`. `None` means no limit.
@@ -129,8 +185,9 @@ impl JournalResources {
         if let Some(postgres) = &self.postgres {
             postgres.watch(engine, self.lost.clone());
         }
-        #[cfg(not(feature = "postgres"))]
-        let _ = engine;
+        if let Some(files) = &self.files {
+            engine.run_worker(FilesWatcher(files.clone()));
+        }
     }
 
     /// Cancelled when another daemon has taken over the journal, and so this one may be stale.
@@ -138,8 +195,11 @@ impl JournalResources {
         self.lost.clone()
     }
 
-    /// Describes the outage while the journal's database is unreachable.
+    /// Describes the problem while the journal's database or files are unreachable.
     pub(crate) fn away(&self) -> watch::Receiver<Option<String>> {
+        if let Some(files) = &self.files {
+            return files.away.subscribe();
+        }
         #[cfg(feature = "postgres")]
         if let Some(postgres) = &self.postgres {
             return postgres.away();

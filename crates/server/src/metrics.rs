@@ -333,7 +333,7 @@ impl Collector for Sources {
             "CPU time of the process",
             usage.cpu_seconds,
         )?;
-        let help = "1 while the journal's database does not respond; /readyz has the reason";
+        let help = "1 while the journal cannot be reached; /readyz has the reason";
         let is_away = self.journal_away.borrow().is_some();
         gauge(encoder, "journal_away", help, is_away.into())?;
         if let Some(cluster) = self.api.engine.cluster() {

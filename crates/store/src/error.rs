@@ -117,6 +117,15 @@ pub enum StoreError {
         /// Directory or database.
         place: String,
     },
+    /// A file was deleted, moved or replaced while the store had it open. Nothing was written.
+    #[error(
+        "{} was deleted, moved or replaced while the daemon had it open; stop the daemon, put the \
+         files back, and start it again", path.display()
+    )]
+    Displaced {
+        /// The file.
+        path: PathBuf,
+    },
     #[error("no space left in data_dir; free some and retry")]
     Full,
     #[error("turn {seq} of generation {generation} does not decode; it is damaged")]

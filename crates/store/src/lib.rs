@@ -522,6 +522,16 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Checks that the files of the store are still where they were opened.
+    ///
+    /// Always successful for a store without files. Commits check it, too.
+    ///
+    /// # Errors
+    /// [`StoreError::Displaced`] if one was deleted, moved or replaced.
+    fn check_in_place(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Returns the total bytes of turns per tenant, in no particular order. Reads every turn.
     fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError>;
 

@@ -12,6 +12,7 @@
 mod compaction;
 mod ended;
 mod flush;
+mod in_place;
 mod open;
 mod outbox;
 mod pending;
@@ -43,6 +44,7 @@ use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 
+use in_place::OpenFiles;
 use pending::UnflushedSessions;
 pub(crate) use prewrite::CONTENT;
 use read::ReadScope;
@@ -107,6 +109,7 @@ const GAPS_EVERY_MS: u64 = 60 * 60 * 1_000;
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
+    files: OpenFiles,
     options: SqliteOptions,
     /// Pool of up to [`READERS_MAX`] read connections.
     ///
@@ -143,6 +146,7 @@ impl SqliteStore {
             Arc::clone(&unflushed),
         )?;
         Ok(Self {
+            files: OpenFiles::new(&path),
             path,
             options,
             writer: Mutex::new(writer),
@@ -248,6 +252,7 @@ impl Store for SqliteStore {
         clock: &ClockAnchor,
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), StaleBase>>, StoreError> {
+        self.files.check()?;
         let (answers, _) = self.writer().commit(clock, sets, None)?;
         self.note_old_content(sets);
         Ok(answers)
@@ -263,6 +268,7 @@ impl Store for SqliteStore {
         sets: &[ChangeSet],
         part: &PrewritePart,
     ) -> Result<(Vec<Result<(), StaleBase>>, usize), StoreError> {
+        self.files.check()?;
         let committed = self.writer().commit(clock, sets, Some(part))?;
         self.note_old_content(sets);
         Ok(committed)
@@ -382,7 +388,12 @@ impl Store for SqliteStore {
     }
 
     fn write_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
+        self.files.check()?;
         self.writer().transact(body)
+    }
+
+    fn check_in_place(&self) -> Result<(), StoreError> {
+        self.files.check()
     }
 
     fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {

@@ -5,6 +5,7 @@
 mod compaction;
 mod crash;
 mod damage;
+mod displaced;
 mod flush;
 mod full;
 mod migration;
