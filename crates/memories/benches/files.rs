@@ -11,11 +11,11 @@ use divan::counter::ItemsCount;
 use memoird_core::ids::{MemoryId, Subject, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_memories::MemoryError;
-use memoird_memories::rules::{Fact, MemoryKind, MemoryLimits, NearDuplicate};
+use memoird_memories::rules::{MemoryKind, MemoryLimits, NearDuplicate};
 use memoird_memories::store::{
     Embedding, FilesOptions, MemoryReader, MemoryStore, RememberCommand, TenantMemories, WriteJob,
 };
-use memoird_memories::{ForgetRequest, RecallRequest};
+use memoird_memories::{ForgetRequest, RecallRequest, RememberRequest};
 use tempfile::TempDir;
 
 const DIMENSION: usize = 384;
@@ -113,7 +113,7 @@ impl Tenant {
                 let mut order = order(number, &format!("subject-{owner}"), dice.text());
                 order.vector = vectors.then(|| dice.vector());
                 // Otherwise each fact would be compared with all existing ones.
-                order.fact.near_duplicate = NearDuplicate::Keep;
+                order.near_duplicate = NearDuplicate::Keep;
                 order
             })
             .collect();
@@ -138,16 +138,10 @@ fn open() -> Result<(TempDir, TenantMemories), MemoryError> {
 fn order(number: u64, subject: &str, text: String) -> RememberCommand {
     let at = Timestamp::from_ms(1_700_000_000_000 + i64::try_from(number).unwrap_or(0));
     let subject = Subject::parse(subject).unwrap_or_else(|error| panic!("{error}"));
-    RememberCommand {
-        id: MemoryId::new(at.as_ms(), u128::from(number)),
-        fact: Fact::new(subject, MemoryKind::Project, text),
-        at,
-        key: None,
-        at_seq: None,
-        vector: None,
-        // No memory is near enough to be merged.
-        cosine_min: 2.0,
-    }
+    let request = RememberRequest::new(None, MemoryKind::Project, text);
+    let id = MemoryId::new(at.as_ms(), u128::from(number));
+    // No memory is near enough to be merged.
+    RememberCommand::new(request, subject, id, at, 2.0)
 }
 
 fn write(memories: &TenantMemories, orders: &[RememberCommand]) -> Result<(), MemoryError> {

@@ -51,6 +51,31 @@ pub struct RememberRequest {
     pub vector: Vec<f32>,
 }
 
+impl RememberRequest {
+    /// A fact with defaults for all other fields.
+    pub fn new(subject: Option<Subject>, kind: MemoryKind, content: impl Into<String>) -> Self {
+        Self {
+            subject,
+            kind,
+            visibility: Visibility::Private,
+            polarity: None,
+            content: content.into(),
+            tags: Vec::new(),
+            importance: None,
+            source: None,
+            observed_at: None,
+            expires_at: None,
+            supersedes: None,
+            pinned: false,
+            near_duplicate: NearDuplicate::default(),
+            key: None,
+            external_key: None,
+            metadata: None,
+            vector: Vec::new(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct RememberOutcome {
     /// The memory that now states the fact.

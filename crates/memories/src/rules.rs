@@ -9,17 +9,17 @@ pub mod dates;
 pub mod documents;
 pub(crate) mod exchange;
 pub mod extraction;
-mod fact;
 pub(crate) mod floor;
 pub mod fusion;
+mod input;
 pub mod manifest;
 mod memory;
 pub mod prompt;
 pub mod secrets;
 pub(crate) mod wording;
 
-pub use fact::{Fact, IMPORTANCE_DEFAULT, NearDuplicate, Patch};
-pub(crate) use fact::{checked_seqs, external_key};
+pub use input::{IMPORTANCE_DEFAULT, NearDuplicate, Patch};
+pub(crate) use input::{checked_seqs, external_key};
 pub use memory::{
     Memory, MemoryKind, MemoryLimits, Origin, Outcome, Pin, Polarity, Source, Visibility,
 };

@@ -16,7 +16,7 @@ use serde_json::Value;
 use unicode_normalization::UnicodeNormalization as _;
 
 use super::prompt::TranscriptTurn;
-use super::{MemoryKind, MemoryLimits, Polarity, Visibility, secrets, wording};
+use super::{MemoryKind, MemoryLimits, Polarity, secrets, wording};
 use crate::requests::{ExtractedFact, RememberRequest};
 
 /// Input that the model was shown.
@@ -267,24 +267,13 @@ fn fact(
     let importance = f32::deserialize(&entry["importance"]).ok();
     let importance = importance.map(|given| given.clamp(0.0, IMPORTANCE_MAX));
     let fact = RememberRequest {
-        subject: None,
-        kind,
-        visibility: Visibility::Private,
         polarity,
-        content: content.to_owned(),
         // The secret check above needs the original case.
         tags: tags.iter().map(|tag| tag.to_lowercase()).collect(),
         importance,
-        source: None,
         observed_at: observed_at(entry, shown.now),
-        expires_at: None,
         supersedes,
-        pinned: false,
-        near_duplicate: super::NearDuplicate::Merge,
-        key: None,
-        external_key: None,
-        metadata: None,
-        vector: Vec::new(),
+        ..RememberRequest::new(None, kind, content)
     };
     Ok(ExtractedFact { fact, seqs })
 }

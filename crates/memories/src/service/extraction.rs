@@ -14,14 +14,13 @@ use memoird_store::encoding;
 
 use super::Memories;
 use super::learning::FAILURES_MAX;
-use super::remember::fact_of;
 use super::sources::{SourceTurns, text_of};
 use crate::error::MemoryError;
 use crate::lock;
 use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome, RememberOutcome};
 use crate::rules::manifest::Manifest;
 use crate::rules::prompt::{ExtractionPrompt, RECALLED_CHARS_MAX, TranscriptTurn, prompt};
-use crate::rules::{Fact, MemoryLimits, Origin, Source};
+use crate::rules::{MemoryLimits, Origin, Source};
 use crate::store::time::after;
 use crate::store::{Lease, MemoryReader, MemoryWriter, RememberCommand};
 
@@ -128,32 +127,20 @@ pub(super) struct Prepared {
     pub(super) prompt: String,
 }
 
-/// Result of an earlier commit: its last turn, and the outcome of each fact.
-type Earlier = (u64, Vec<RememberOutcome>);
-
 /// State of the lease that a commit names.
 enum Leased {
     /// Not expired.
     Runs(Lease),
     /// Its facts are already stored.
-    Committed(Earlier),
+    Committed(ExtractionOutcome),
 }
 
 /// Result of the write of a commit.
 enum Committed {
-    /// Stored the facts up to this turn. Each has its number of redacted secrets.
-    Now(u64, Vec<(RememberOutcome, usize)>),
+    /// Stored the facts.
+    Now(ExtractionOutcome),
     /// Wrote nothing, because the facts were already stored.
-    Before(Earlier),
-}
-
-impl ExtractionOutcome {
-    fn of((cursor_seq, results): Earlier) -> Self {
-        Self {
-            cursor_seq,
-            results,
-        }
-    }
+    Before(ExtractionOutcome),
 }
 
 impl Memories {
@@ -340,35 +327,33 @@ impl Memories {
         };
         let lease = match self.read(&tenant.id, read).await? {
             Leased::Runs(lease) => lease,
-            Leased::Committed(earlier) => return Ok(ExtractionOutcome::of(earlier)),
+            Leased::Committed(earlier) => return Ok(earlier),
         };
-        let (commands, redacted) = self.commands_of(tenant, &lease, facts).await?;
+        let commands = self.commands_of(tenant, &lease, facts).await?;
         let committed = self
             .write(&tenant.id, move |writer| {
                 // Two identical commits may run concurrently.
                 if let Some(earlier) = writer.repeated_commit(id, &content)? {
                     return Ok(Committed::Before(earlier));
                 }
-                let done: Result<Vec<_>, _> = commands
-                    .iter()
-                    .map(|fact| writer.remember(fact, &config.limits))
-                    .collect();
+                let results = remember_all(writer, &commands, &config.limits);
                 let lease = writer.commit_extraction(id, now)?;
-                let done: Vec<_> = done?.into_iter().zip(redacted).collect();
-                writer.keep_commit(&lease, &content, &done, now)?;
-                Ok(Committed::Now(lease.to_seq, done))
+                let results = results?;
+                writer.keep_commit(&lease, &content, &results, now)?;
+                Ok(Committed::Now(ExtractionOutcome {
+                    cursor_seq: lease.to_seq,
+                    results,
+                }))
             })
             .await?;
-        let (cursor_seq, done) = match committed {
-            Committed::Now(cursor_seq, done) => (cursor_seq, done),
-            Committed::Before(earlier) => return Ok(ExtractionOutcome::of(earlier)),
-        };
-        let results = done.into_iter();
-        let results = results.map(|(done, redacted)| self.remembered(tenant, done, redacted));
-        Ok(ExtractionOutcome {
-            cursor_seq,
-            results: results.collect(),
-        })
+        match committed {
+            Committed::Now(outcome) => {
+                let noted = outcome.results.iter();
+                noted.for_each(|done| self.note_outcome(tenant, done));
+                Ok(outcome)
+            }
+            Committed::Before(earlier) => Ok(earlier),
+        }
     }
 
     /// Computes the outcome of a commit of these facts by applying it and rolling back.
@@ -379,48 +364,38 @@ impl Memories {
         facts: Vec<ExtractedFact>,
     ) -> Result<Vec<RememberOutcome>, MemoryError> {
         let config = self.config();
-        let (commands, redacted) = self.commands_of(tenant, lease, facts).await?;
+        let commands = self.commands_of(tenant, lease, facts).await?;
         let outcomes = Arc::new(Mutex::new(None));
         let given = Arc::clone(&outcomes);
         let undone = self.write(&tenant.id, move |writer| {
-            let done: Result<Vec<_>, _> = commands
-                .iter()
-                .map(|fact| writer.remember(fact, &config.limits))
-                .collect();
-            *lock(&given) = Some(done?);
+            *lock(&given) = Some(remember_all(writer, &commands, &config.limits)?);
             // The job of a rejected write is rolled back.
             Err::<(), _>(MemoryError::LeaseLost)
         });
         let undone = undone.await;
         let done = lock(&outcomes).take();
         match (done, undone) {
-            (Some(done), _) => {
-                let done = done.into_iter().zip(redacted);
-                let outcomes = done.map(|(done, redacted)| RememberOutcome { redacted, ..done });
-                Ok(outcomes.collect())
-            }
+            (Some(done), _) => Ok(done),
             (None, Err(error)) => Err(error),
             (None, Ok(())) => Err(MemoryError::LeaseLost),
         }
     }
 
-    /// Converts the facts of a lease to write commands, each with its number of redacted secrets.
+    /// Converts the facts of a lease to write commands.
     async fn commands_of(
         &self,
         tenant: &Arc<Tenant>,
         lease: &Lease,
         facts: Vec<ExtractedFact>,
-    ) -> Result<(Vec<RememberCommand>, Vec<usize>), MemoryError> {
+    ) -> Result<Vec<RememberCommand>, MemoryError> {
         let said_at = self.times_of(tenant, lease).await?;
-        let (mut commands, mut redacted) = (Vec::new(), Vec::new());
-        for (index, fact) in facts.into_iter().enumerate() {
-            let refused = |error: MemoryError| error.in_list("memories", index);
-            let (fact, said) = found_fact(fact, lease, &said_at).map_err(refused)?;
-            let (fact, found) = self.admit(fact, said).map_err(refused)?;
-            commands.push(self.command(fact, None));
-            redacted.push(found);
-        }
-        Ok((commands, redacted))
+        let command = |(index, found): (usize, ExtractedFact)| {
+            let source = source_of(&found, lease, &said_at);
+            source
+                .and_then(|source| self.command(found.fact, source, Origin::Extraction))
+                .map_err(|error| error.in_list("memories", index))
+        };
+        facts.into_iter().enumerate().map(command).collect()
     }
 
     /// Resolves the generation and reads its cursor.
@@ -619,12 +594,21 @@ fn cut(turns: &mut Vec<Arc<[u8]>>, bytes_max: usize) {
     turns.truncate(count);
 }
 
-/// Completes a fact with the data of its lease. Also returns the time of its last turn.
-fn found_fact(
-    found: ExtractedFact,
+fn remember_all(
+    writer: &MemoryWriter<'_>,
+    commands: &[RememberCommand],
+    limits: &MemoryLimits,
+) -> Result<Vec<RememberOutcome>, MemoryError> {
+    let commands = commands.iter();
+    commands.map(|it| writer.remember(it, limits)).collect()
+}
+
+/// The turns of a lease that state a fact.
+fn source_of(
+    found: &ExtractedFact,
     lease: &Lease,
     said_at: &BTreeMap<u64, Timestamp>,
-) -> Result<(Fact, Option<Timestamp>), MemoryError> {
+) -> Result<SourceTurns, MemoryError> {
     let leased = lease.after_seq + 1..=lease.to_seq;
     if let Some(seq) = found.seqs.iter().find(|seq| !leased.contains(seq)) {
         let problem = format!("{seq} is not among the leased turns {leased:?}");
@@ -633,10 +617,10 @@ fn found_fact(
     let seqs: Vec<u64> = if found.seqs.is_empty() {
         leased.collect()
     } else {
-        found.seqs
+        found.seqs.clone()
     };
     let last = seqs.iter().copied().max().unwrap_or(lease.to_seq);
-    let source = SourceTurns {
+    Ok(SourceTurns {
         subject: Some(lease.subject.clone()),
         said_at: said_at.get(&last).copied(),
         source: Some(Source {
@@ -645,7 +629,5 @@ fn found_fact(
             seqs,
         }),
         ..SourceTurns::default()
-    };
-    let said = source.said_at;
-    Ok((fact_of(found.fact, source, Origin::Extraction)?, said))
+    })
 }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{MemoryId, Subject};
-use memoird_core::time::Timestamp;
 use memoird_engine::Tenant;
 use serde_json::Value;
 
@@ -15,7 +13,7 @@ use crate::error::MemoryError;
 use crate::requests::{RememberOutcome, RememberRequest};
 use crate::rules::dates::with_dates;
 use crate::rules::secrets::{self, SecretPolicy};
-use crate::rules::{Fact, IMPORTANCE_DEFAULT, Memory, MemoryLimits, NearDuplicate, Origin, Patch};
+use crate::rules::{Memory, MemoryLimits, NearDuplicate, Origin, Patch};
 use crate::store::{CLIENTS, Embedding, Imported, Prepared, RememberCommand};
 
 impl Memories {
@@ -35,24 +33,23 @@ impl Memories {
             }
             None => SourceTurns::default(),
         };
-        let (at_seq, key) = (found.at_seq, request.key);
         let given = self.given_vector(request.vector.clone())?;
-        let (fact, redacted) = self.admit(fact_of(request, found, Origin::Bot)?, None)?;
+        let mut command = self.command(request, found, Origin::Bot)?;
         let is_given = given.is_some();
-        let vector = match fact.near_duplicate {
-            _ if is_given => Some(given),
+        let content = &command.memory.content;
+        command.vector = match command.near_duplicate {
+            _ if is_given => given,
             // Only a rejection must be known before the reply. Other near-duplicates are merged in
             // the background.
-            NearDuplicate::Refuse => self.vector_of(Purpose::Memory, &fact.content).await.ok(),
+            NearDuplicate::Refuse => self
+                .vector_of(Purpose::Memory, content)
+                .await
+                .ok()
+                .flatten(),
             NearDuplicate::Merge | NearDuplicate::Keep | NearDuplicate::Apart => None,
         };
-        let mut command = RememberCommand {
-            at_seq,
-            vector: vector.flatten(),
-            ..self.command(fact, key)
-        };
         let config = self.config();
-        let prepared = Prepared::of(&command.fact.content);
+        let prepared = Prepared::of(&command.memory.content);
         let done = self
             .write(&tenant.id, move |writer| {
                 if command.vector.is_none() {
@@ -74,7 +71,8 @@ impl Memories {
                 }
             })
             .await?;
-        Ok(self.remembered(tenant, done, redacted))
+        self.note_outcome(tenant, &done);
+        Ok(done)
     }
 
     /// Validates a vector computed by a client and assigns it to the model in use.
@@ -105,51 +103,51 @@ impl Memories {
         }))
     }
 
-    pub(super) fn command(&self, fact: Fact, key: Option<IdempotencyKey>) -> RememberCommand {
-        let now = self.now();
-        RememberCommand {
-            id: self.next_id(now),
-            fact,
-            at: now,
-            key,
-            at_seq: None,
-            vector: None::<Embedding>,
-            cosine_min: self.config().near_duplicate_cosine,
+    /// Builds the command of a fact and validates it.
+    ///
+    /// The source provides the fields that the request leaves empty. Applies the secret policy and
+    /// adds absolute dates.
+    pub(super) fn command(
+        &self,
+        mut request: RememberRequest,
+        found: SourceTurns,
+        origin: Origin,
+    ) -> Result<RememberCommand, MemoryError> {
+        let (config, now) = (self.config(), self.now());
+        let subject = request.subject.take().or(found.subject).ok_or_else(|| {
+            let problem = "is empty, and no session says whose memory it is";
+            MemoryError::invalid("subject", problem)
+        })?;
+        if request.content.trim().is_empty() {
+            request.content = found.text;
         }
+        request.observed_at = request.observed_at.or(found.said_at);
+        request.source = found.source;
+        let (id, cosine_min) = (self.next_id(now), config.near_duplicate_cosine);
+        let mut command = RememberCommand::new(request, subject, id, now, cosine_min);
+        let memory = &mut command.memory;
+        memory.origin = origin;
+        let policy = config.secrets;
+        command.redacted = admit_texts(Some(&mut memory.content), &mut memory.tags, policy)?
+            + admit_metadata(memory.metadata.as_mut(), policy)?;
+        // Relative dates of an extracted fact count from its last turn, others from the observation.
+        let said = found.said_at.filter(|_| origin == Origin::Extraction);
+        let said = said.unwrap_or(memory.observed_at);
+        memory.content = with_dates(&memory.content, said, config.limits.content_bytes);
+        command.memory = command.memory.checked(&config.limits)?;
+        command.at_seq = found.at_seq;
+        Ok(command)
     }
 
     /// Counts the outcome of a fact, and wakes the embedding worker.
-    pub(super) fn remembered(
-        &self,
-        tenant: &Tenant,
-        done: RememberOutcome,
-        redacted: usize,
-    ) -> RememberOutcome {
+    pub(super) fn note_outcome(&self, tenant: &Tenant, done: &RememberOutcome) {
         if !done.is_repetition {
             let state = self.state(&tenant.id);
             let mut counts = state.counters.raise();
             *counts.remembered(done.outcome) += 1;
-            counts.redacted += redacted as u64;
+            counts.redacted += done.redacted as u64;
         }
         self.shared.embedding.add(&tenant.id);
-        RememberOutcome { redacted, ..done }
-    }
-
-    /// Applies the secret policy, adds absolute dates and validates the fact.
-    ///
-    /// Relative dates count from `said`, or else from the time of the observation. Returns the
-    /// number of redacted secrets, too.
-    pub(super) fn admit(
-        &self,
-        mut fact: Fact,
-        said: Option<Timestamp>,
-    ) -> Result<(Fact, usize), MemoryError> {
-        let config = self.config();
-        let mut redacted = admit_texts(Some(&mut fact.content), &mut fact.tags, config.secrets)?;
-        redacted += admit_metadata(fact.metadata.as_mut(), config.secrets)?;
-        let said = said.or(fact.observed_at).unwrap_or_else(|| self.now());
-        fact.content = with_dates(&fact.content, said, config.limits.content_bytes);
-        Ok((fact.checked(&config.limits)?, redacted))
     }
 
     /// Changes a memory. With a subject, only if the memory belongs to it.
@@ -215,7 +213,7 @@ impl Memories {
                     secrets::admit(field, text, SecretPolicy::Block).map_err(refused)?;
                 }
             }
-            shape_of(memory).checked(limits).map_err(refused)?;
+            memory.clone().checked(limits).map_err(refused)?;
         }
         let now = self.now();
         let imported = self
@@ -279,50 +277,5 @@ fn admit_value(value: &mut Value, policy: SecretPolicy) -> Result<usize, MemoryE
             members.try_fold(0, |sum, item| Ok(sum + admit_value(item, policy)?))
         }
         _ => Ok(0),
-    }
-}
-
-/// Builds the fact of a request. Its source provides the fields that the request leaves empty.
-pub(super) fn fact_of(
-    request: RememberRequest,
-    found: SourceTurns,
-    origin: Origin,
-) -> Result<Fact, MemoryError> {
-    let subject = request.subject.or(found.subject).ok_or_else(|| {
-        let problem = "is empty, and no session says whose memory it is";
-        MemoryError::invalid("subject", problem)
-    })?;
-    let is_said = !request.content.trim().is_empty();
-    Ok(Fact {
-        subject,
-        kind: request.kind,
-        visibility: request.visibility,
-        polarity: request.polarity,
-        content: if is_said { request.content } else { found.text },
-        tags: request.tags,
-        importance: request.importance.unwrap_or(IMPORTANCE_DEFAULT),
-        source: found.source,
-        observed_at: request.observed_at.or(found.said_at),
-        expires_at: request.expires_at,
-        supersedes: request.supersedes,
-        pinned: request.pinned,
-        near_duplicate: request.near_duplicate,
-        origin,
-        external_key: request.external_key,
-        metadata: request.metadata,
-    })
-}
-
-/// Converts a memory to a fact, to validate it by the same rules.
-fn shape_of(memory: &Memory) -> Fact {
-    Fact {
-        visibility: memory.visibility,
-        polarity: memory.polarity,
-        tags: memory.tags.clone(),
-        importance: memory.importance,
-        source: memory.source.clone(),
-        external_key: memory.external_key.clone(),
-        metadata: memory.metadata.clone(),
-        ..Fact::new(memory.subject.clone(), memory.kind, memory.content.clone())
     }
 }

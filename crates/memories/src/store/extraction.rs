@@ -11,7 +11,7 @@ use super::sql::{Row, Sql, StoreResult};
 use super::time::{moment, timestamp};
 use super::{ExtractionCursor, Lease, MemoryReader, MemoryWriter};
 use crate::MemoryError;
-use crate::requests::RememberOutcome;
+use crate::requests::{ExtractionOutcome, RememberOutcome};
 
 const SELECT: &str = "SELECT generation, session, subject, seq, lease, lease_to, lease_until,
     failures, failed_at, not_before FROM cursors LEFT JOIN partitions ON partitions.no = owner";
@@ -52,7 +52,7 @@ impl MemoryReader<'_> {
         lease.ok_or(MemoryError::LeaseLost)
     }
 
-    /// Returns the last turn and the outcomes of an earlier commit with the same content.
+    /// Returns the outcome of an earlier commit with the same content.
     ///
     /// # Errors
     /// [`MemoryError::LeaseLost`] if the content differs, or if memories of that commit were
@@ -61,21 +61,21 @@ impl MemoryReader<'_> {
         &self,
         lease: LeaseId,
         content: &str,
-    ) -> StoreResult<Option<(u64, Vec<RememberOutcome>)>> {
+    ) -> StoreResult<Option<ExtractionOutcome>> {
         let sql = "SELECT content, seq, results FROM extractions WHERE lease = ?";
         let found = self.one(sql, params![lease.to_bytes()], |row| {
             let content: [u8; 16] = row.get(0)?;
-            let seq = row.get::<i64>(1)?.unsigned_abs();
-            Ok((content, seq, row.get::<Vec<u8>>(2)?))
+            let cursor_seq = row.get::<i64>(1)?.unsigned_abs();
+            Ok((content, cursor_seq, row.get::<Vec<u8>>(2)?))
         })?;
-        let Some((known, seq, results)) = found else {
+        let Some((known, cursor_seq, results)) = found else {
             return Ok(None);
         };
         if known != self.digest(content)? {
             return Err(MemoryError::LeaseLost);
         }
         let (results, _) = results.as_chunks::<RESULT_BYTES>();
-        let outcomes = results.iter().map(|result| {
+        let results = results.iter().map(|result| {
             let id = MemoryId::from_bytes(std::array::from_fn(|index| result[index]));
             let redacted = u32::from_be_bytes(std::array::from_fn(|index| result[17 + index]));
             Ok(RememberOutcome {
@@ -85,7 +85,10 @@ impl MemoryReader<'_> {
                 redacted: redacted as usize,
             })
         });
-        Ok(Some((seq, outcomes.collect::<StoreResult<_>>()?)))
+        Ok(Some(ExtractionOutcome {
+            cursor_seq,
+            results: results.collect::<StoreResult<_>>()?,
+        }))
     }
 
     /// Turns after this one from which the bot itself remembered a fact, in ascending order.
@@ -214,14 +217,14 @@ impl MemoryWriter<'_> {
         &self,
         lease: &Lease,
         content: &str,
-        outcomes: &[(RememberOutcome, usize)],
+        outcomes: &[RememberOutcome],
         now: Timestamp,
     ) -> StoreResult<()> {
         let mut results = Vec::with_capacity(outcomes.len() * RESULT_BYTES);
-        for (done, redacted) in outcomes {
+        for done in outcomes {
             results.extend(done.memory.id.to_bytes());
             results.push(done.outcome as u8);
-            let redacted = u32::try_from(*redacted).unwrap_or(u32::MAX);
+            let redacted = u32::try_from(done.redacted).unwrap_or(u32::MAX);
             results.extend(redacted.to_be_bytes());
         }
         let sql = "INSERT INTO extractions

@@ -22,7 +22,7 @@ use super::{Embedding, MemoryReader, MemoryWriter, RememberCommand};
 use crate::MemoryError;
 use crate::requests::RememberOutcome;
 use crate::rules::{
-    Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Source, Visibility, wording,
+    Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Visibility, wording,
 };
 
 /// Time for which a recalled memory that the session repeats is not a new fact.
@@ -87,7 +87,7 @@ impl MemoryWriter<'_> {
         limits: &MemoryLimits,
     ) -> StoreResult<RememberOutcome> {
         let writing = Writing {
-            prepared: &Prepared::of(&command.fact.content),
+            prepared: &Prepared::of(&command.memory.content),
             is_alone: false,
             limits,
         };
@@ -128,7 +128,7 @@ impl MemoryWriter<'_> {
             memory,
             outcome,
             is_repetition: false,
-            redacted: 0,
+            redacted: command.redacted,
         })
     }
 
@@ -137,7 +137,7 @@ impl MemoryWriter<'_> {
         command: &RememberCommand,
         writing: Writing<'_>,
     ) -> StoreResult<(Memory, Outcome)> {
-        let fact = &command.fact;
+        let (fact, at) = (&command.memory, command.at());
         // All rejections come before the first write.
         let vector = match &command.vector {
             None => None,
@@ -148,16 +148,17 @@ impl MemoryWriter<'_> {
         if let Some((model, vector)) = vector {
             vectors::check(model, vector)?;
         }
-        let is_apart = fact.near_duplicate == NearDuplicate::Apart || fact.external_key.is_some();
-        let replaced = match fact.supersedes {
+        let is_apart =
+            command.near_duplicate == NearDuplicate::Apart || fact.external_key.is_some();
+        let replaced = match command.supersedes {
             Some(id) => Some(self.replaceable(id, &fact.subject)?),
             None if is_apart => None,
-            None => match self.echo(fact, command.at)? {
+            None => match self.echo(fact)? {
                 Some(memory) => return Ok((memory, Outcome::Recalled)),
                 None => None,
             },
         };
-        let apart = is_apart || fact.near_duplicate == NearDuplicate::Keep;
+        let apart = is_apart || command.near_duplicate == NearDuplicate::Keep;
         let replaced_id = replaced.as_ref().map(|row| row.memory.id);
         let named = match &fact.external_key {
             Some(key) => self.by_key(&fact.subject, key)?,
@@ -168,7 +169,7 @@ impl MemoryWriter<'_> {
         } else {
             self.said_already(command, writing.prepared.says, vector, replaced_id)?
         };
-        if let (Some((was, how)), NearDuplicate::Refuse) = (&alike, fact.near_duplicate)
+        if let (Some((was, how)), NearDuplicate::Refuse) = (&alike, command.near_duplicate)
             && *how != Alike::Exact
         {
             return Err(MemoryError::Duplicate { id: was.memory.id });
@@ -187,19 +188,19 @@ impl MemoryWriter<'_> {
                 (self.reinforce(&was, command)?, Outcome::Merged)
             }
             Some((was, Alike::Meaning)) => {
-                let mut memory = memory_of(command);
+                let mut memory = fact.clone();
                 take_over(&mut memory, &was.memory);
                 let row = self.add_with_vector(memory, apart, vector, writing)?;
-                self.supersede(&was, command.id, command.at)?;
+                self.supersede(&was, fact.id, at)?;
                 (row, Outcome::Merged)
             }
             None => {
-                let row = self.add_with_vector(memory_of(command), apart, vector, writing)?;
+                let row = self.add_with_vector(fact.clone(), apart, vector, writing)?;
                 (row, Outcome::Created)
             }
         };
         if let Some(replaced) = replaced.filter(|replaced| replaced.memory.id != row.memory.id) {
-            self.supersede(&replaced, row.memory.id, command.at)?;
+            self.supersede(&replaced, row.memory.id, at)?;
         }
         Ok((row.memory, outcome))
     }
@@ -215,7 +216,7 @@ impl MemoryWriter<'_> {
         writing: Writing<'_>,
     ) -> StoreResult<MemoryRow> {
         let old = &was.memory;
-        if old.content != command.fact.content {
+        if old.content != command.memory.content {
             self.add_history(old, command, writing.limits)?;
         }
         let mut row = was.clone();
@@ -226,7 +227,7 @@ impl MemoryWriter<'_> {
             reinforced: old.reinforced,
             recalls: old.recalls,
             recalled_at: old.recalled_at,
-            ..memory_of(command)
+            ..command.memory.clone()
         };
         self.save(was, &mut row)?;
         if let Some((model, vector)) = vector {
@@ -244,11 +245,11 @@ impl MemoryWriter<'_> {
         limits: &MemoryLimits,
     ) -> StoreResult<()> {
         let history = Memory {
-            id: command.id,
+            id: command.memory.id,
             superseded_by: Some(old.id),
             ..old.clone()
         };
-        self.add(history, true, command.at, limits).map(drop)
+        self.add(history, true, command.at(), limits).map(drop)
     }
 
     /// Stores the old spelling of a memory as a superseded row.
@@ -291,7 +292,7 @@ impl MemoryWriter<'_> {
         let Some((content, id, outcome, at)) = found? else {
             return Ok(None);
         };
-        if at < before(command.at, limits.idempotency_span) {
+        if at < before(command.at(), limits.idempotency_span) {
             return Ok(None);
         }
         if content != key.content {
@@ -302,7 +303,7 @@ impl MemoryWriter<'_> {
             memory,
             outcome,
             is_repetition: true,
-            redacted: 0,
+            redacted: command.redacted,
         }))
     }
 
@@ -325,20 +326,19 @@ impl MemoryWriter<'_> {
             key.content,
             memory.to_bytes(),
             outcome as u8,
-            moment(command.at)
+            moment(command.at())
         ];
         let newest = self.insert(sql, parameters)?;
         let prune = "DELETE FROM keys WHERE no IN (SELECT no FROM keys ORDER BY no LIMIT ?1)
                      AND (at < ?2 OR no <= ?3)";
-        let since = moment(before(command.at, limits.idempotency_span));
+        let since = moment(before(command.at(), limits.idempotency_span));
         let last = newest - whole(limits.idempotency_keys);
         self.run(prune, params![KEYS_PRUNED, since, last])
     }
 
     /// Records the turns from which the bot itself remembered a fact.
     fn mark_turns(&self, command: &RememberCommand) -> StoreResult<()> {
-        let is_bots = |_: &&Source| command.fact.origin == Origin::Bot;
-        let Some(source) = command.fact.source.as_ref().filter(is_bots) else {
+        let (Origin::Bot, Some(source)) = (command.memory.origin, &command.memory.source) else {
             return Ok(());
         };
         let Some(generation) = source.generation else {
@@ -367,11 +367,11 @@ impl MemoryWriter<'_> {
     /// Returns a memory recently shown to this session, if the fact repeats it or a part of it.
     ///
     /// The memory belongs to the fact's subject or to the team.
-    fn echo(&self, fact: &Fact, at: Timestamp) -> StoreResult<Option<Memory>> {
+    fn echo(&self, fact: &Memory) -> StoreResult<Option<Memory>> {
         let Some(source) = &fact.source else {
             return Ok(None);
         };
-        let recalled = self.echoes(&source.session, &fact.subject, at)?;
+        let recalled = self.echoes(&source.session, &fact.subject, fact.updated_at)?;
         if recalled.is_empty() {
             return Ok(None);
         }
@@ -382,7 +382,7 @@ impl MemoryWriter<'_> {
                 || wording::is_piece(&fact.content, &content)
                     && deny_alike(&content, &fact.content);
             let is_of_its_kind = |memory: &Memory| {
-                memory.is_current(at)
+                memory.is_current(fact.updated_at)
                     && memory.kind == fact.kind
                     && memory.polarity == fact.polarity
             };
@@ -403,7 +403,7 @@ impl MemoryWriter<'_> {
         vector: Option<(Model, &Embedding)>,
         replaced: Option<MemoryId>,
     ) -> StoreResult<Option<(MemoryRow, Alike)>> {
-        let fact = &command.fact;
+        let fact = &command.memory;
         let Some(owner) = find_partition(self.connection, &fact.subject)? else {
             return Ok(None);
         };
@@ -415,7 +415,7 @@ impl MemoryWriter<'_> {
         let says_the_same = MemoryRow::all(self.connection, &rest, params![owner, says])?;
         let mut alike = None;
         for row in says_the_same {
-            if !is_of_one_kind(&row.memory, fact, command.at) || row.memory.external_key.is_some() {
+            if !is_of_one_kind(&row.memory, fact) || row.memory.external_key.is_some() {
                 continue;
             }
             if row.memory.content == fact.content {
@@ -426,7 +426,7 @@ impl MemoryWriter<'_> {
                 alike = Some((row, Alike::Spelling));
             }
         }
-        if fact.near_duplicate == NearDuplicate::Keep {
+        if command.near_duplicate == NearDuplicate::Keep {
             return Ok(None);
         }
         if alike.is_some() {
@@ -445,13 +445,13 @@ impl MemoryWriter<'_> {
             kind: fact.kind,
             values: &vector.values,
             cosine_min: command.cosine_min,
-            now: command.at,
+            now: command.at(),
         };
         let near = self.near(&search, |row| {
             row.owner == owner
                 && replaced != Some(row.memory.id)
                 && row.memory.external_key.is_none()
-                && is_of_one_kind(&row.memory, fact, command.at)
+                && is_of_one_kind(&row.memory, fact)
                 && wording::is_near(&row.memory.content, &fact.content)
         })?;
         Ok(near.map(|row| (row, Alike::Meaning)))
@@ -459,11 +459,11 @@ impl MemoryWriter<'_> {
 
     fn reinforce(&self, was: &MemoryRow, command: &RememberCommand) -> StoreResult<MemoryRow> {
         let mut row = was.clone();
-        row.memory.content.clone_from(&command.fact.content);
+        row.memory.content.clone_from(&command.memory.content);
         row.memory.reinforced = row.memory.reinforced.saturating_add(1);
-        row.memory.updated_at = command.at;
-        unite(&mut row.memory, &memory_of(command));
-        if let Some(metadata) = &command.fact.metadata {
+        row.memory.updated_at = command.at();
+        unite(&mut row.memory, &command.memory);
+        if let Some(metadata) = &command.memory.metadata {
             row.memory.metadata = Some(metadata.clone());
         }
         self.save(was, &mut row)?;
@@ -532,38 +532,11 @@ impl MemoryReader<'_> {
 }
 
 /// Whether a memory's properties agree with a fact's, so that their texts may be compared.
-fn is_of_one_kind(memory: &Memory, fact: &Fact, at: Timestamp) -> bool {
-    memory.is_current(at)
+fn is_of_one_kind(memory: &Memory, fact: &Memory) -> bool {
+    memory.is_current(fact.updated_at)
         && memory.kind == fact.kind
         && memory.visibility == fact.visibility
         && memory.polarity == fact.polarity
-}
-
-fn memory_of(command: &RememberCommand) -> Memory {
-    let fact = &command.fact;
-    Memory {
-        id: command.id,
-        subject: fact.subject.clone(),
-        kind: fact.kind,
-        visibility: fact.visibility,
-        polarity: fact.polarity,
-        content: fact.content.clone(),
-        tags: fact.tags.clone(),
-        importance: fact.importance,
-        source: fact.source.clone(),
-        observed_at: fact.observed_at.unwrap_or(command.at),
-        created_at: command.at,
-        updated_at: command.at,
-        expires_at: fact.expires_at,
-        superseded_by: None,
-        reinforced: 0,
-        recalls: 0,
-        recalled_at: None,
-        pin: fact.pinned.then_some(Pin::Bot),
-        origin: fact.origin,
-        external_key: fact.external_key.clone(),
-        metadata: fact.metadata.clone(),
-    }
 }
 
 /// Merges an older memory that states the same into its replacement.

@@ -8,10 +8,10 @@ use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use memoird_core::words::ranking::Judgement;
 
-use crate::requests::ForgetOutcome;
+use crate::requests::{ForgetOutcome, RememberRequest};
 use crate::rules::floor::SharedWords;
 use crate::rules::fusion::Ranked;
-use crate::rules::{Fact, Memory};
+use crate::rules::{IMPORTANCE_DEFAULT, Memory, NearDuplicate, Origin, Pin};
 
 /// The lists of a recall before they are fused, each best first.
 #[derive(Clone, Debug, Default)]
@@ -125,13 +125,13 @@ impl Embedding {
     }
 }
 
+/// A fact to store, as the memory that it becomes if no existing one states it.
 #[derive(Clone, Debug)]
 pub struct RememberCommand {
-    /// Id of the memory, if a new one is stored.
-    pub id: MemoryId,
-    /// The validated fact.
-    pub fact: Fact,
-    pub at: Timestamp,
+    /// The validated memory. `updated_at` is the time of the write.
+    pub memory: Memory,
+    pub supersedes: Option<MemoryId>,
+    pub near_duplicate: NearDuplicate,
     pub key: Option<IdempotencyKey>,
     /// Newest turn of the fact's session and generation at that time.
     ///
@@ -141,6 +141,57 @@ pub struct RememberCommand {
     pub vector: Option<Embedding>,
     /// Minimum cosine of near-duplicates, which must also have almost the same words.
     pub cosine_min: f32,
+    /// Number of redacted secrets.
+    pub redacted: usize,
+}
+
+impl RememberCommand {
+    /// A command of a bot, before validation. `at` is the time of the write.
+    pub fn new(
+        request: RememberRequest,
+        subject: Subject,
+        id: MemoryId,
+        at: Timestamp,
+        cosine_min: f32,
+    ) -> Self {
+        let memory = Memory {
+            id,
+            subject,
+            kind: request.kind,
+            visibility: request.visibility,
+            polarity: request.polarity,
+            content: request.content,
+            tags: request.tags,
+            importance: request.importance.unwrap_or(IMPORTANCE_DEFAULT),
+            source: request.source,
+            observed_at: request.observed_at.unwrap_or(at),
+            created_at: at,
+            updated_at: at,
+            expires_at: request.expires_at,
+            superseded_by: None,
+            reinforced: 0,
+            recalls: 0,
+            recalled_at: None,
+            pin: request.pinned.then_some(Pin::Bot),
+            origin: Origin::Bot,
+            external_key: request.external_key,
+            metadata: request.metadata,
+        };
+        Self {
+            memory,
+            supersedes: request.supersedes,
+            near_duplicate: request.near_duplicate,
+            key: request.key,
+            at_seq: None,
+            vector: None,
+            cosine_min,
+            redacted: 0,
+        }
+    }
+
+    pub(super) fn at(&self) -> Timestamp {
+        self.memory.updated_at
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

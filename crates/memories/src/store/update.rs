@@ -33,9 +33,8 @@ impl MemoryWriter<'_> {
         if let Some(by) = was.memory.superseded_by {
             return Err(MemoryError::Superseded { id, by });
         }
-        let patch = patch.clone().checked(limits, &was.memory)?;
         let mut row = was.clone();
-        apply(&mut row.memory, patch);
+        patch.clone().apply(&mut row.memory, limits)?;
         row.memory.updated_at = at;
         self.save(&was, &mut row)?;
         Ok(row.memory)
@@ -101,23 +100,4 @@ impl MemoryWriter<'_> {
         self.supersede(&old, was.memory.id, at)?;
         Ok(true)
     }
-}
-
-fn apply(memory: &mut Memory, patch: Patch) {
-    fn set<T>(field: &mut T, value: Option<T>) {
-        if let Some(value) = value {
-            *field = value;
-        }
-    }
-    set(&mut memory.content, patch.content);
-    set(&mut memory.kind, patch.kind);
-    set(&mut memory.visibility, patch.visibility);
-    set(&mut memory.polarity, patch.polarity);
-    set(&mut memory.tags, patch.tags);
-    set(&mut memory.importance, patch.importance);
-    set(&mut memory.observed_at, patch.observed_at);
-    set(&mut memory.expires_at, patch.expires_at);
-    set(&mut memory.metadata, patch.metadata);
-    let pin = patch.pinned.map(|pinned| pinned.then_some(Pin::Bot));
-    set(&mut memory.pin, pin);
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use memoird_core::time::Timestamp;
-use memoird_memories::rules::{Fact, MemoryKind, MemoryLimits, Outcome};
+use memoird_memories::rules::{MemoryKind, MemoryLimits, Outcome};
 use memoird_memories::store::{Embedding, MemoryStore};
-use memoird_memories::{ForgetRequest, MemoryError};
+use memoird_memories::{ForgetRequest, MemoryError, RememberRequest};
 use memoird_postgres::{PgOptions, PgStore, Transactions};
 use memoird_store::StoreError;
 
@@ -382,7 +382,7 @@ fn tenants_that_have_something_to_be_done_are_told_in_one_statement() {
     let with_a_fact = |name: &str, expires_at: Option<Timestamp>| {
         let memories = kit.store.tenant(&tenant(name)).unwrap();
         let rex = fact("bob", MemoryKind::Project, "the dog is called Rex");
-        let said = order(2, Fact { expires_at, ..rex });
+        let said = order(2, RememberRequest { expires_at, ..rex });
         let done = memories.write_one(move |writer| writer.remember(&said, &limits()));
         done.unwrap();
         memories

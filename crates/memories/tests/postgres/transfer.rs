@@ -2,10 +2,10 @@
 
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, LeaseId};
-use memoird_memories::ForgetRequest;
 use memoird_memories::rules::documents::{DocumentName, DocumentPut, DocumentValue, NamespacePath};
-use memoird_memories::rules::{Fact, MemoryKind, Source};
+use memoird_memories::rules::{MemoryKind, Source};
 use memoird_memories::store::{FilesOptions, Hit, Lease, MemoryStore, RecallEvent, TenantMemories};
+use memoird_memories::{ForgetRequest, RememberRequest};
 use tempfile::TempDir;
 
 use crate::kit::*;
@@ -44,7 +44,7 @@ fn fill(memories: &TenantMemories) {
                 });
                 writer.remember(&command, &limits())?;
             }
-            let newer = Fact {
+            let newer = RememberRequest {
                 supersedes: Some(id(1)),
                 ..fact("bob", MemoryKind::Project, "boat number one was sold")
             };

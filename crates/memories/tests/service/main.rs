@@ -45,7 +45,7 @@ use std::sync::Arc;
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
-use memoird_memories::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Source, Visibility};
+use memoird_memories::rules::{Memory, MemoryKind, Outcome, Source, Visibility};
 use memoird_memories::{
     ForgetOutcome, ForgetRequest, ListRequest, MemoryError, RecallOutcome, RecallRequest,
     RememberOutcome, RememberRequest,
@@ -82,25 +82,7 @@ fn with_embedder(config: impl Into<Config>, embedder: &Arc<ScriptedEmbedder>) ->
 
 /// A fact with defaults for all other fields.
 pub(crate) fn fact(whose: &str, content: &str) -> RememberRequest {
-    RememberRequest {
-        subject: Some(subject(whose)),
-        kind: MemoryKind::Project,
-        visibility: Visibility::Private,
-        polarity: None,
-        content: content.to_owned(),
-        tags: Vec::new(),
-        importance: None,
-        source: None,
-        observed_at: None,
-        expires_at: None,
-        supersedes: None,
-        pinned: false,
-        near_duplicate: NearDuplicate::Merge,
-        key: None,
-        external_key: None,
-        metadata: None,
-        vector: Vec::new(),
-    }
+    RememberRequest::new(Some(subject(whose)), MemoryKind::Project, content)
 }
 
 fn team(whose: &str, content: &str) -> RememberRequest {

@@ -1,6 +1,7 @@
 //! Traces of recalls.
 
-use memoird_memories::rules::{Fact, MemoryKind, MemoryLimits, Pin};
+use memoird_memories::RememberRequest;
+use memoird_memories::rules::{MemoryKind, MemoryLimits, Pin};
 use memoird_memories::store::{Hit, RecallEvent};
 
 use crate::kit::*;
@@ -117,7 +118,7 @@ fn a_sweep_pins_what_nobody_did_and_unpins_only_its_own() {
     kit.say(1, "ann", "one");
     kit.remember(order(
         2,
-        Fact {
+        RememberRequest {
             pinned: true,
             ..fact("ann", MemoryKind::User, "two")
         },

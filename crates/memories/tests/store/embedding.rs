@@ -1,9 +1,9 @@
 //! Vectors: queued, stored, used, replaced.
 
-use memoird_memories::MemoryError;
 use memoird_memories::RecallRequest;
-use memoird_memories::rules::{Fact, MemoryKind, NearDuplicate, Outcome, Visibility};
+use memoird_memories::rules::{MemoryKind, NearDuplicate, Outcome, Visibility};
 use memoird_memories::store::Embedding;
+use memoird_memories::{MemoryError, RememberRequest};
 
 use crate::kit::*;
 
@@ -242,7 +242,7 @@ fn reindexing_tries_everything_again() {
 fn what_means_the_same_in_almost_the_same_words_is_merged_refused_or_kept_as_asked() {
     let kit = embedded_kit();
     let say = |number, text: &str, near_duplicate, noise| {
-        let fact = Fact {
+        let fact = RememberRequest {
             near_duplicate,
             ..fact("ann", MemoryKind::Project, text)
         };

@@ -2,9 +2,9 @@
 
 use memoird_core::ids::{Generation, LeaseId};
 use memoird_core::time::Timestamp;
-use memoird_memories::MemoryError;
-use memoird_memories::rules::{Fact, MemoryKind, Origin, Source};
+use memoird_memories::rules::{MemoryKind, Origin, Source};
 use memoird_memories::store::{ExtractionCursor, Lease};
+use memoird_memories::{MemoryError, RememberRequest};
 
 use crate::kit::*;
 
@@ -39,7 +39,7 @@ fn a_cursor_moves_with_the_facts_or_not_at_all() {
     let taken = kit.write(move |writer| writer.take_lease(ask.0, ask.1));
     let held = taken.lease.unwrap();
     assert_eq!((held.after_seq, held.to_seq, held.until), (0, 7, at(1)));
-    let bad = Fact {
+    let bad = RememberRequest {
         supersedes: Some(id(99)),
         ..fact("ann", MemoryKind::User, "two")
     };
@@ -135,9 +135,9 @@ fn turns_in_which_the_bot_remembers_are_told_until_the_cursor_passed_them() {
             generation,
             seqs: seqs.to_vec(),
         });
-        said.origin = origin;
         let mut order = order(number, said);
         order.at_seq = at_seq;
+        order.memory.origin = origin;
         kit.remember(order);
     };
     say(1, Origin::Bot, &[3], Some(4));

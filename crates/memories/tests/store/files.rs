@@ -2,9 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use memoird_memories::rules::{Fact, MemoryKind, NearDuplicate};
+use memoird_memories::rules::{MemoryKind, NearDuplicate};
 use memoird_memories::store::{FilesOptions, MemoryStore};
-use memoird_memories::{FileError, ForgetRequest, ListRequest, MemoryError};
+use memoird_memories::{FileError, ForgetRequest, ListRequest, MemoryError, RememberRequest};
 use memoird_store::StoreError;
 use tempfile::TempDir;
 
@@ -256,7 +256,7 @@ fn counts_say_what_is_current_whatever_was_replaced_expired_or_forgotten() {
     let names = ["ann", "bob", "cid"];
     for (number, text) in (1..=30).zip(["red", "green", "blue"].into_iter().cycle()) {
         let who = names[(number % 3) as usize];
-        let said = Fact {
+        let said = RememberRequest {
             expires_at: (number % 5 == 0).then(|| at(1 + (number % 3) as i64)),
             supersedes: (number % 7 == 0).then(|| id(number - 3)),
             near_duplicate: NearDuplicate::Apart,
@@ -304,7 +304,7 @@ fn words_of_many_small_commits_are_merged_step_by_step_and_found_as_before() {
         let who = ["ann", "bob"][(number % 2) as usize];
         let others: Vec<String> = (0..40).map(|other| format!("no{number}x{other}")).collect();
         let text = format!("word{} tulip {}", number % 7, others.join(" "));
-        let said = Fact {
+        let said = RememberRequest {
             near_duplicate: NearDuplicate::Apart,
             ..fact(who, MemoryKind::Project, &text)
         };

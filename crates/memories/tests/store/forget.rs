@@ -2,11 +2,11 @@
 
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, LeaseId};
-use memoird_memories::MemoryError;
 use memoird_memories::MemoryFilter;
-use memoird_memories::rules::{Fact, MemoryKind, NearDuplicate, Outcome, Visibility};
+use memoird_memories::rules::{MemoryKind, NearDuplicate, Outcome, Visibility};
 use memoird_memories::store::{Hit, Lease, RecallEvent};
 use memoird_memories::{ForgetOutcome, ForgetRequest, ListRequest};
+use memoird_memories::{MemoryError, RememberRequest};
 
 use crate::kit::*;
 
@@ -23,7 +23,7 @@ fn left(kit: &Kit) -> Vec<u64> {
 }
 
 fn supersede(kit: &Kit, new: u64, old: u64, who: &str, text: &str) {
-    let fact = Fact {
+    let fact = RememberRequest {
         supersedes: Some(id(old)),
         ..fact(who, MemoryKind::Project, text)
     };
@@ -83,14 +83,14 @@ fn one_goes_with_the_history_that_leads_to_it() {
 fn a_long_history_goes_step_by_step_before_the_memory() {
     let kit = Kit::new();
     for number in 1..=60 {
-        let name = |text: String| Fact {
+        let name = |text: String| RememberRequest {
             external_key: Some("boat".into()),
             ..fact("ann", MemoryKind::Project, &text)
         };
         kit.remember(order(number, name(format!("boat number {number}"))));
         let supersedes = (number > 1).then(|| id(100 + number - 1));
         let text = format!("dog number {number}");
-        let said = Fact {
+        let said = RememberRequest {
             supersedes,
             ..fact("ann", MemoryKind::Project, &text)
         };
@@ -160,7 +160,7 @@ fn a_subject_is_gone_as_soon_as_the_job_begins_and_what_it_says_later_stays() {
         .unwrap();
     assert!(manifest.memories.is_empty());
     // Stated again while the job runs, with the same words and key.
-    keyed.id = id(32);
+    keyed.memory.id = id(32);
     let done = kit.remember(keyed);
     assert_eq!(
         (done.outcome, done.is_repetition),

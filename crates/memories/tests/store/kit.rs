@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use memoird_core::ids::{MemoryId, SessionId, Subject, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_core::words::add_index_words;
-use memoird_memories::MemoryError;
-use memoird_memories::rules::{Fact, Memory, MemoryKind, MemoryLimits, Outcome, Source};
+use memoird_memories::rules::{Memory, MemoryKind, MemoryLimits, Outcome, Source};
 use memoird_memories::store::{
     Embedding, MemoryStore, MemoryWriter, RecallLists, RememberCommand, TenantMemories,
 };
 use memoird_memories::{ForgetOutcome, ForgetRequest, RecallRequest, RememberOutcome};
+use memoird_memories::{MemoryError, RememberRequest};
 
 use crate::place::Place;
 
@@ -187,21 +187,19 @@ pub(crate) fn number(id: MemoryId) -> u64 {
     u64::from_be_bytes(id.to_bytes()[8..].try_into().unwrap())
 }
 
-pub(crate) fn fact(who: &str, kind: MemoryKind, text: &str) -> Fact {
-    Fact::new(subject(who), kind, text)
+pub(crate) fn fact(who: &str, kind: MemoryKind, text: &str) -> RememberRequest {
+    RememberRequest::new(Some(subject(who)), kind, text)
 }
 
-pub(crate) fn order(number: u64, fact: Fact) -> RememberCommand {
-    let fact = fact.checked(&limits()).unwrap();
-    RememberCommand {
-        id: id(number),
-        fact,
-        at: at(0),
-        key: None,
-        at_seq: None,
-        vector: None,
-        cosine_min: 0.9,
-    }
+pub(crate) fn order(number: u64, fact: RememberRequest) -> RememberCommand {
+    order_at(at(0), number, fact)
+}
+
+pub(crate) fn order_at(now: Timestamp, number: u64, fact: RememberRequest) -> RememberCommand {
+    let owner = fact.subject.clone().unwrap();
+    let mut command = RememberCommand::new(fact, owner, id(number), now, 0.9);
+    command.memory = command.memory.checked(&limits()).unwrap();
+    command
 }
 
 pub(crate) fn source(name: &str) -> Source {

@@ -5,14 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memoird_core::time::Timestamp;
-use memoird_memories::MemoryError;
 use memoird_memories::MemoryFilter;
 use memoird_memories::RecallRequest;
-use memoird_memories::rules::{
-    Fact, Memory, MemoryKind, NearDuplicate, Outcome, Patch, Visibility,
-};
+use memoird_memories::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Patch, Visibility};
 use memoird_memories::store::RememberCommand;
 use memoird_memories::{ForgetRequest, ListRequest, RememberOutcome};
+use memoird_memories::{MemoryError, RememberRequest};
 use proptest::prelude::*;
 
 use crate::kit::*;
@@ -205,12 +203,14 @@ impl Both {
         if saying.keeps {
             said.near_duplicate = NearDuplicate::Keep;
         }
-        let mut order = order(self.next, said.clone());
-        order.at = self.now();
+        let order = order_at(self.now(), self.next, said.clone());
         self.next += 1;
         match self.try_remember(order) {
             Err(MemoryError::NotFound { id }) => {
-                assert_ne!(self.known[&number(id)].subject, said.subject);
+                assert_ne!(
+                    Some(&self.known[&number(id)].subject),
+                    said.subject.as_ref()
+                );
             }
             Err(MemoryError::Superseded { id, by }) => {
                 assert_eq!(self.known[&number(id)].superseded_by, Some(by));
@@ -226,13 +226,13 @@ impl Both {
             .write_one(move |w| w.remember(&order, &limits()))
     }
 
-    fn learn(&mut self, said: &Fact, done: RememberOutcome) {
+    fn learn(&mut self, said: &RememberRequest, done: RememberOutcome) {
         let now = self.now();
         let twin = self.known.values().find(|memory| {
             memory.is_current(now)
                 && memory.content == said.content
-                && (&memory.subject, memory.kind, memory.visibility)
-                    == (&said.subject, said.kind, said.visibility)
+                && (Some(&memory.subject), memory.kind, memory.visibility)
+                    == (said.subject.as_ref(), said.kind, said.visibility)
         });
         match done.outcome {
             Outcome::Created => assert_eq!(twin, None, "it was said already"),

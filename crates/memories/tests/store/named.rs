@@ -1,21 +1,21 @@
 //! External keys, metadata, client vectors and subject prefixes.
 
 use memoird_memories::rules::documents::DocumentFilter;
-use memoird_memories::rules::{Fact, Memory, MemoryKind, NearDuplicate, Outcome, Patch};
+use memoird_memories::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Patch};
 use memoird_memories::store::CLIENTS;
-use memoird_memories::{ForgetRequest, ListRequest, MemoryError, RecallRequest};
+use memoird_memories::{ForgetRequest, ListRequest, MemoryError, RecallRequest, RememberRequest};
 
 use crate::kit::*;
 
-fn keyed(key: &str, text: &str) -> Fact {
-    Fact {
+fn keyed(key: &str, text: &str) -> RememberRequest {
+    RememberRequest {
         external_key: Some(key.to_owned()),
         ..fact("ann", MemoryKind::Project, text)
     }
 }
 
-fn noted(who: &str, text: &str, json: &str) -> Fact {
-    Fact {
+fn noted(who: &str, text: &str, json: &str) -> RememberRequest {
+    RememberRequest {
         metadata: Some(json.to_owned()),
         ..fact(who, MemoryKind::Project, text)
     }
@@ -26,7 +26,7 @@ fn filter(json: &str) -> Option<DocumentFilter> {
 }
 
 impl Kit {
-    fn add(&self, number: u64, fact: Fact) -> (Outcome, Memory) {
+    fn add(&self, number: u64, fact: RememberRequest) -> (Outcome, Memory) {
         let done = self.remember(order(number, fact));
         (done.outcome, done.memory)
     }
@@ -61,7 +61,7 @@ fn a_memory_with_a_key_is_replaced_under_its_id_and_its_history_is_kept() {
     let kit = Kit::new();
     let (outcome, first) = kit.add(1, keyed("address", "Ann lives in Oslo"));
     assert_eq!((outcome, first.id), (Outcome::Created, id(1)));
-    let moved = Fact {
+    let moved = RememberRequest {
         kind: MemoryKind::Reference,
         metadata: Some("{\"by\": \"crm\"}".into()),
         ..keyed("address", "Ann lives in Rome")
@@ -104,8 +104,8 @@ fn what_has_a_key_is_merged_with_nothing() {
     let (outcome, memory) = kit.add(4, plain);
     assert_eq!((outcome, memory.id), (Outcome::Reinforced, id(1)));
     // The same key of another subject is independent.
-    let bobs = Fact {
-        subject: subject("bob"),
+    let bobs = RememberRequest {
+        subject: Some(subject("bob")),
         ..keyed("a", "Bob likes tea")
     };
     assert_eq!(kit.add(5, bobs).0, Outcome::Created);
@@ -115,7 +115,7 @@ fn what_has_a_key_is_merged_with_nothing() {
 #[test]
 fn the_same_words_of_two_authors_are_two_memories_on_request() {
     let kit = Kit::new();
-    let apart = Fact {
+    let apart = RememberRequest {
         near_duplicate: NearDuplicate::Apart,
         ..fact("ann", MemoryKind::Project, "The launch is in May")
     };

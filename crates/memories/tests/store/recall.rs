@@ -2,8 +2,8 @@
 
 use memoird_core::ids::SessionId;
 use memoird_core::time::Timestamp;
-use memoird_memories::rules::{Fact, MemoryKind, Patch, Source, Visibility};
-use memoird_memories::{ForgetRequest, ListRequest, RecallRequest};
+use memoird_memories::rules::{MemoryKind, Patch, Source, Visibility};
+use memoird_memories::{ForgetRequest, ListRequest, RecallRequest, RememberRequest};
 
 use crate::kit::*;
 
@@ -132,7 +132,7 @@ fn a_subject_finds_its_own_and_the_teams_and_nothing_else() {
     let kit = Kit::new();
     kit.say(1, "ann", "the secret plan");
     kit.say(2, "bob", "the secret diary");
-    let team = Fact {
+    let team = RememberRequest {
         visibility: Visibility::Team,
         ..fact("bob", MemoryKind::Project, "the secret handshake")
     };
@@ -247,7 +247,7 @@ fn a_list_is_paged_by_id_and_filtered() {
         said.tags = vec![format!("tag {}", number % 3)];
         kit.remember(order(number, said));
     }
-    let team = Fact {
+    let team = RememberRequest {
         visibility: Visibility::Team,
         ..fact("ann", MemoryKind::Reference, "for all of us")
     };
@@ -320,7 +320,7 @@ fn a_manifest_tells_the_pinned_then_the_important_then_the_newest() {
     let kit = Kit::new();
     let say = |number, who: &str, importance, pinned, expires: Option<i64>| {
         let mut said = fact(who, MemoryKind::Project, &format!("fact {number}"));
-        (said.importance, said.pinned) = (importance, pinned);
+        (said.importance, said.pinned) = (Some(importance), pinned);
         said.expires_at = expires.map(at);
         if who == "team" {
             said.visibility = Visibility::Team;

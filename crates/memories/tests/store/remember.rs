@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use memoird_core::CoreError;
 use memoird_core::idempotency::IdempotencyKey;
-use memoird_memories::ListRequest;
 use memoird_memories::MemoryError;
 use memoird_memories::rules::{
-    Fact, Memory, MemoryKind, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Polarity,
-    Visibility,
+    Memory, MemoryKind, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Polarity, Visibility,
 };
 use memoird_memories::store::{Hit, RecallEvent};
+use memoird_memories::{ListRequest, RememberRequest};
 
 use crate::kit::*;
 
-fn project(text: &str) -> Fact {
+fn project(text: &str) -> RememberRequest {
     fact("ann", MemoryKind::Project, text)
 }
 
@@ -34,13 +33,14 @@ fn a_fact_becomes_a_memory_that_says_all_of_it() {
     let mut given = fact("ann", MemoryKind::Feedback, "write short answers");
     given.polarity = Some(Polarity::Correction);
     given.tags = vec!["style".into(), "answers".into()];
-    given.importance = 0.7;
+    given.importance = Some(0.7);
     given.pinned = true;
-    given.origin = Origin::Extraction;
     given.observed_at = Some(at(-5));
     given.expires_at = Some(at(500));
     given.source = Some(source("chat"));
-    let done = kit.remember(order(1, given.clone()));
+    let mut said = order(1, given.clone());
+    said.memory.origin = Origin::Extraction;
+    let done = kit.remember(said);
     assert_eq!(
         (done.outcome, done.is_repetition),
         (Outcome::Created, false)
@@ -69,14 +69,12 @@ fn a_fact_becomes_a_memory_that_says_all_of_it() {
 fn what_is_said_again_to_the_letter_counts_once_more() {
     let kit = Kit::new();
     let mut first = project("ships on Friday");
-    (first.tags, first.importance, first.expires_at) = (vec!["a".into()], 0.9, Some(at(9)));
+    (first.tags, first.importance, first.expires_at) = (vec!["a".into()], Some(0.9), Some(at(9)));
     kit.remember(order(1, first));
     let mut again = project("ships on Friday");
     (again.tags, again.expires_at, again.pinned) = (vec!["b".into()], Some(at(99)), true);
     again.near_duplicate = NearDuplicate::Refuse;
-    let mut said = order(2, again);
-    said.at = at(3);
-    let done = kit.remember(said);
+    let done = kit.remember(order_at(at(3), 2, again));
     assert_eq!((done.outcome, done.memory.id), (Outcome::Reinforced, id(1)));
     let memory = kit.get(id(1)).unwrap();
     assert_eq!(
@@ -108,7 +106,7 @@ fn the_same_words_are_merged_refused_or_kept_as_asked() {
     let say = |number, near_duplicate| {
         order(
             number,
-            Fact {
+            RememberRequest {
                 near_duplicate,
                 ..project("Ships on Friday!")
             },
@@ -134,7 +132,7 @@ fn the_same_words_are_merged_refused_or_kept_as_asked() {
     kit.say(4, "ann", "ships on thursday");
     let kept = order(
         5,
-        Fact {
+        RememberRequest {
             near_duplicate: NearDuplicate::Keep,
             ..project("SHIPS on Friday")
         },
@@ -229,12 +227,12 @@ fn only_memories_of_the_same_subject_kind_visibility_and_polarity_are_alike() {
     let others = [
         fact("bob", MemoryKind::Project, "ships on friday"),
         fact("ann", MemoryKind::Reference, "ships on friday"),
-        Fact {
+        RememberRequest {
             visibility: Visibility::Team,
             ..project("ships on friday")
         },
         fact("ann", MemoryKind::Feedback, "ships on friday"),
-        Fact {
+        RememberRequest {
             polarity: Some(Polarity::Confirmation),
             ..fact("ann", MemoryKind::Feedback, "ships on friday")
         },
@@ -254,24 +252,22 @@ fn what_expired_or_is_history_says_nothing_any_more() {
     let kit = Kit::new();
     kit.remember(order(
         1,
-        Fact {
+        RememberRequest {
             expires_at: Some(at(1)),
             ..project("ships on friday")
         },
     ));
-    let mut later = order(2, project("ships on friday"));
-    later.at = at(1);
+    let later = order_at(at(1), 2, project("ships on friday"));
     assert_eq!(kit.remember(later).outcome, Outcome::Created);
     kit.remember(order(
         3,
-        Fact {
+        RememberRequest {
             supersedes: Some(id(2)),
             ..project("ships on monday")
         },
     ));
     assert_eq!(kit.get(id(2)).unwrap().superseded_by, Some(id(3)));
-    let mut again = order(4, project("ships on friday"));
-    again.at = at(1);
+    let again = order_at(at(1), 4, project("ships on friday"));
     assert_eq!(kit.remember(again).outcome, Outcome::Created);
     kit.check_indexes();
 }
@@ -285,7 +281,7 @@ fn only_a_current_memory_of_the_subject_can_be_superseded() {
         let text = format!("ships at last {number}");
         order(
             number,
-            Fact {
+            RememberRequest {
                 supersedes: Some(id(old)),
                 ..project(&text)
             },
@@ -319,12 +315,12 @@ fn a_key_gets_its_first_answer_again_for_its_time_and_among_the_newest() {
         ..limits()
     };
     let say = |number, key: u8, content: u8, hours| {
-        let mut order = order(number, project(&format!("fact {content}")));
+        let fact = project(&format!("fact {content}"));
+        let mut order = order_at(at(hours), number, fact);
         order.key = Some(IdempotencyKey {
             key: [key; 16],
             content: [content; 16],
         });
-        order.at = at(hours);
         order
     };
     let run = |order| {
@@ -353,7 +349,7 @@ fn a_key_gets_its_first_answer_again_for_its_time_and_among_the_newest() {
 fn what_a_recall_just_told_a_session_is_no_news_there() {
     let kit = Kit::new();
     let content = "The release is planned for Friday, 12:30";
-    let teams = Fact {
+    let teams = RememberRequest {
         visibility: Visibility::Team,
         ..fact("bob", MemoryKind::Project, content)
     };
@@ -370,15 +366,11 @@ fn what_a_recall_just_told_a_session_is_no_news_there() {
     };
     kit.write(move |writer| writer.record_recall(&told, &limits()));
     let say = |number, text: &str, chat: &str, hours| {
-        let mut order = order(
-            number,
-            Fact {
-                source: Some(source(chat)),
-                ..project(text)
-            },
-        );
-        order.at = at(hours);
-        order
+        let said = RememberRequest {
+            source: Some(source(chat)),
+            ..project(text)
+        };
+        order_at(at(hours), number, said)
     };
     let echo = kit.remember(say(2, "release is planned for friday", "chat", 1));
     assert_eq!((echo.outcome, echo.memory.id), (Outcome::Recalled, id(1)));
@@ -395,7 +387,7 @@ fn what_a_recall_just_told_a_session_is_no_news_there() {
         say(6, "…", "chat", 1),
     ];
     for order in created {
-        let text = order.fact.content.clone();
+        let text = order.memory.content.clone();
         assert_eq!(kit.remember(order).outcome, Outcome::Created, "{text}");
     }
 }
@@ -422,7 +414,7 @@ fn a_refused_job_undoes_only_itself_in_the_index_too() {
         order(2, project("beta")),
         order(
             3,
-            Fact {
+            RememberRequest {
                 supersedes: Some(id(99)),
                 ..project("gamma")
             },
@@ -485,7 +477,7 @@ fn a_piece_of_a_recalled_memory_with_other_signs_is_news() {
             }],
         };
         kit.write(move |writer| writer.record_recall(&event, &limits()));
-        let said = Fact {
+        let said = RememberRequest {
             source: Some(source("chat")),
             ..project(told)
         };

@@ -1,10 +1,10 @@
 //! Forgotten memories leave no trace in the bytes on disk.
 
 use memoird_core::ids::{Generation, LeaseId};
-use memoird_memories::ForgetRequest;
 use memoird_memories::MemoryFilter;
-use memoird_memories::rules::{Fact, MemoryKind, Patch, Source};
+use memoird_memories::rules::{MemoryKind, Patch, Source};
 use memoird_memories::store::{Hit, Lease, RecallEvent};
+use memoird_memories::{ForgetRequest, RememberRequest};
 
 use crate::kit::*;
 use crate::place::*;
@@ -37,7 +37,7 @@ fn everything_about_zoe(kit: &Kit, number: u64) {
     kit.remember(order(number, zoe("went to zanzibar")));
     kit.remember(order(
         number + 1,
-        Fact {
+        RememberRequest {
             supersedes: Some(id(number)),
             ..zoe("plays the xylophone")
         },
@@ -50,7 +50,7 @@ fn everything_about_zoe(kit: &Kit, number: u64) {
     kit.write(move |writer| writer.update(id(number + 2), None, &patch, at(0), &limits()));
     kit.remember(order(
         number + 3,
-        Fact {
+        RememberRequest {
             visibility: memoird_memories::rules::Visibility::Team,
             ..zoe("stands at the obelisk")
         },

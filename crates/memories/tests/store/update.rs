@@ -1,10 +1,10 @@
 //! Updates, moves, imports and merges.
 
-use memoird_memories::ListRequest;
 use memoird_memories::MemoryError;
 use memoird_memories::RecallRequest;
-use memoird_memories::rules::{Fact, Memory, MemoryKind, Origin, Patch, Pin, Polarity, Visibility};
+use memoird_memories::rules::{Memory, MemoryKind, Origin, Patch, Pin, Polarity, Visibility};
 use memoird_memories::store::{Hit, RecallEvent};
+use memoird_memories::{ListRequest, RememberRequest};
 
 use crate::kit::*;
 
@@ -111,7 +111,7 @@ fn a_memory_moves_to_the_team_and_back_with_all_that_is_its() {
 fn what_cannot_be_changed_says_why() {
     let kit = Kit::new();
     kit.say(1, "ann", "first");
-    let second = Fact {
+    let second = RememberRequest {
         supersedes: Some(id(1)),
         ..fact("ann", MemoryKind::User, "second")
     };
@@ -157,12 +157,12 @@ fn an_import_loses_nothing_and_overwrites_nothing() {
     (full.polarity, full.tags) = (Some(Polarity::Confirmation), vec!["a".into(), "b".into()]);
     (full.source, full.expires_at) = (Some(source("chat")), Some(at(900)));
     kit.remember(order(1, full));
-    let team = Fact {
+    let team = RememberRequest {
         visibility: Visibility::Team,
         ..fact("bob", MemoryKind::Project, "ours")
     };
     kit.remember(order(2, team));
-    let third = Fact {
+    let third = RememberRequest {
         supersedes: Some(id(2)),
         ..fact("bob", MemoryKind::Project, "ours, too")
     };
@@ -204,7 +204,7 @@ fn an_import_loses_nothing_and_overwrites_nothing() {
 fn the_newer_of_two_takes_over_what_the_older_had() {
     let kit = Kit::new();
     let mut older = fact("ann", MemoryKind::Project, "ships on friday");
-    (older.pinned, older.tags, older.importance) = (true, vec!["a".into()], 0.9);
+    (older.pinned, older.tags, older.importance) = (true, vec!["a".into()], Some(0.9));
     kit.remember(order(1, older));
     kit.say(2, "ann", "the release ships on friday");
     kit.say(3, "bob", "the release ships on friday");

@@ -1,6 +1,7 @@
 //! Validation of model replies, good and bad.
 
 use super::*;
+use crate::rules::Visibility;
 use serde_json::json;
 
 const ID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";

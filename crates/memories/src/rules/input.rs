@@ -1,9 +1,8 @@
-//! Facts and patches: input for new memories and changes, with validation.
+//! Validation of memories and of changes to them.
 
-use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
 
-use super::{Memory, MemoryKind, MemoryLimits, Origin, Polarity, Source, Visibility};
+use super::{Memory, MemoryKind, MemoryLimits, Pin, Polarity, Visibility};
 use crate::MemoryError;
 
 /// How to handle a fact that an existing memory already states in other words.
@@ -18,31 +17,6 @@ pub enum NearDuplicate {
     Keep,
     /// Always store it as a memory of its own.
     Apart,
-}
-
-/// A fact that is to become a [`Memory`]. The fields have the same meaning.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fact {
-    pub subject: Subject,
-    pub kind: MemoryKind,
-    /// Always private for [`MemoryKind::User`].
-    pub visibility: Visibility,
-    /// Only for [`MemoryKind::Feedback`].
-    pub polarity: Option<Polarity>,
-    pub content: String,
-    pub tags: Vec<String>,
-    pub importance: f32,
-    pub source: Option<Source>,
-    /// Defaults to the time of the call.
-    pub observed_at: Option<Timestamp>,
-    pub expires_at: Option<Timestamp>,
-    pub supersedes: Option<MemoryId>,
-    /// Whether it comes first in the manifest.
-    pub pinned: bool,
-    pub near_duplicate: NearDuplicate,
-    pub origin: Origin,
-    pub external_key: Option<String>,
-    pub metadata: Option<String>,
 }
 
 /// Changes to a [`Memory`]. `None` leaves a field unchanged.
@@ -68,30 +42,8 @@ pub struct Patch {
 /// Importance of a fact that has none set.
 pub const IMPORTANCE_DEFAULT: f32 = 0.5;
 
-impl Fact {
-    /// A fact with defaults for all other fields.
-    pub fn new(subject: Subject, kind: MemoryKind, content: impl Into<String>) -> Self {
-        Self {
-            subject,
-            kind,
-            visibility: Visibility::Private,
-            polarity: None,
-            content: content.into(),
-            tags: Vec::new(),
-            importance: IMPORTANCE_DEFAULT,
-            source: None,
-            observed_at: None,
-            expires_at: None,
-            supersedes: None,
-            pinned: false,
-            near_duplicate: NearDuplicate::default(),
-            origin: Origin::default(),
-            external_key: None,
-            metadata: None,
-        }
-    }
-
-    /// Normalizes and validates the fact.
+impl Memory {
+    /// Normalizes and validates the fields that a client sets.
     ///
     /// Trims the content and the tags, and sorts and deduplicates the tags and the seqs of the
     /// source.
@@ -113,28 +65,36 @@ impl Fact {
 }
 
 impl Patch {
-    /// Normalizes and validates the patch.
+    /// Normalizes and validates the changes, and applies them.
     ///
-    /// Changed fields must agree with the unchanged ones of the memory.
+    /// They must agree with the fields that stay. Other fields are not validated, because the
+    /// limits may have been higher when they were stored.
     ///
     /// # Errors
     /// [`MemoryError::Invalid`].
-    pub fn checked(mut self, limits: &MemoryLimits, of: &Memory) -> Result<Self, MemoryError> {
-        if let Some(text) = &self.content {
-            self.content = Some(content(text, limits)?);
+    pub fn apply(self, memory: &mut Memory, limits: &MemoryLimits) -> Result<(), MemoryError> {
+        fn set<T>(field: &mut T, value: Option<T>) {
+            if let Some(value) = value {
+                *field = value;
+            }
         }
-        if let Some(given) = &self.tags {
-            self.tags = Some(tags(given)?);
-        }
+        let text = self.content.map(|text| content(&text, limits));
+        set(&mut memory.content, text.transpose()?);
+        let given = self.tags.map(|given| tags(&given));
+        set(&mut memory.tags, given.transpose()?);
         self.importance.map_or(Ok(()), importance)?;
         let given = self.metadata.as_ref().and_then(Option::as_deref);
         given.map_or(Ok(()), metadata)?;
-        agree(
-            self.kind.unwrap_or(of.kind),
-            self.visibility.unwrap_or(of.visibility),
-            self.polarity.unwrap_or(of.polarity),
-        )?;
-        Ok(self)
+        set(&mut memory.kind, self.kind);
+        set(&mut memory.visibility, self.visibility);
+        set(&mut memory.polarity, self.polarity);
+        set(&mut memory.importance, self.importance);
+        set(&mut memory.observed_at, self.observed_at);
+        set(&mut memory.expires_at, self.expires_at);
+        set(&mut memory.metadata, self.metadata);
+        let pin = self.pinned.map(|pinned| pinned.then_some(Pin::Bot));
+        set(&mut memory.pin, pin);
+        agree(memory.kind, memory.visibility, memory.polarity)
     }
 }
 
@@ -239,10 +199,11 @@ fn agree(
 
 #[cfg(test)]
 mod tests {
+    use super::super::manifest::tests::memory;
     use super::*;
 
-    fn fact(content: &str) -> Fact {
-        Fact::new(Subject::parse("ann").unwrap(), MemoryKind::User, content)
+    fn fact(content: &str) -> Memory {
+        memory(1, MemoryKind::User, content)
     }
 
     #[test]
@@ -257,7 +218,7 @@ mod tests {
     #[test]
     fn what_breaks_a_rule_is_named_by_its_field() {
         let limits = MemoryLimits::default();
-        type Spoil = fn(&mut Fact);
+        type Spoil = fn(&mut Memory);
         let broken: [(&str, Spoil); 11] = [
             ("content", |fact| fact.content = " \n ".into()),
             ("content", |fact| fact.content = "x".repeat(8 * 1_024 + 1)),
