@@ -7,6 +7,7 @@
 //! subjects cost nothing and cannot be read by mistake. Partition 0 contains the memories visible
 //! to the whole team.
 
+mod backend;
 mod conflicts;
 mod consolidation;
 mod documents;
@@ -28,7 +29,9 @@ mod sqlite;
 pub(crate) mod time;
 mod transfer;
 mod update;
+mod vector_index;
 mod vectors;
+mod word_index;
 mod writer;
 
 use std::path::Path;
@@ -36,71 +39,34 @@ use std::sync::Arc;
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
-use memoird_store::{DataKey, StoreError};
+use memoird_store::StoreError;
 
-pub use embedding::CLIENTS;
-pub use index::TouchedManifests;
 pub(crate) use index::is_scattered;
+pub use index::{Prepared, TouchedManifests};
 pub use jobs::WriteJob;
 pub use reader::MemoryReader;
-pub use remember::Prepared;
 pub use requests::{
     Due, Embedding, ExtractionCursor, ForgetProgress, Hit, Imported, Lease, ManifestRows,
     RecallEvent, RecallLists, RememberCommand, Scores,
 };
-pub use sqlite::tenant_files;
+pub use sqlite::{FilesOptions, tenant_files};
 pub use transfer::Contents;
+pub use vectors::CLIENTS;
 pub(crate) use vectors::cosine;
 pub use writer::MemoryWriter;
 
+use self::backend::{Backend, TenantBackend};
+use self::jobs::do_jobs;
+use self::sql::{Connection, StoreResult};
 use crate::MemoryError;
 
 /// Memories of all tenants.
 #[derive(Debug)]
-pub struct MemoryStore(StoreBackend);
-
-#[derive(Debug)]
-enum StoreBackend {
-    Files(sqlite::MemoryFiles),
-    #[cfg(feature = "postgres")]
-    Postgres(postgres::PostgresMemories),
-}
+pub struct MemoryStore(Box<dyn Backend>);
 
 /// Memories of one tenant. Clones share their state.
 #[derive(Clone, Debug)]
-pub struct TenantMemories(TenantBackend);
-
-#[derive(Clone, Debug)]
-enum TenantBackend {
-    File(Arc<sqlite::TenantFile>),
-    #[cfg(feature = "postgres")]
-    Postgres(Arc<postgres::PostgresTenant>),
-}
-
-#[derive(Clone, Debug)]
-pub struct FilesOptions {
-    /// Maximum unused files that stay open.
-    ///
-    /// Files in use are never closed, so more may be open at a time.
-    pub files_open_max: usize,
-    /// Maximum reader connections per file. Further reads wait for one.
-    pub readers_max: usize,
-    /// Maximum pages of 4 KiB, after which SQLite reports a full disk. For tests; otherwise `None`.
-    pub pages_max: Option<u32>,
-    /// Encryption key. `None` stores the files unencrypted.
-    pub key: Option<DataKey>,
-}
-
-impl Default for FilesOptions {
-    fn default() -> Self {
-        Self {
-            files_open_max: 64,
-            readers_max: 2,
-            pages_max: None,
-            key: None,
-        }
-    }
-}
+pub struct TenantMemories(Arc<dyn TenantBackend>);
 
 impl MemoryStore {
     /// Opens or creates a directory of memory files, and locks it until the store is dropped.
@@ -109,7 +75,7 @@ impl MemoryStore {
     /// [`StoreError::DirUnusable`], [`StoreError::DirInUse`].
     pub fn open(dir: &Path, options: &FilesOptions) -> Result<Self, StoreError> {
         let files = sqlite::MemoryFiles::open(dir, options)?;
-        Ok(Self(StoreBackend::Files(files)))
+        Ok(Self(Box::new(files)))
     }
 
     /// Opens memories in a database that other daemons may share.
@@ -125,16 +91,12 @@ impl MemoryStore {
         runtime: &tokio::runtime::Handle,
     ) -> Result<Self, StoreError> {
         let memories = postgres::PostgresMemories::open(options, runtime)?;
-        Ok(Self(StoreBackend::Postgres(memories)))
+        Ok(Self(Box::new(memories)))
     }
 
     /// Whether vectors can be stored. Without them, recalls are lexical only.
     pub fn has_vectors(&self) -> bool {
-        match &self.0 {
-            StoreBackend::Files(_) => true,
-            #[cfg(feature = "postgres")]
-            StoreBackend::Postgres(memories) => memories.has_vectors(),
-        }
+        self.0.has_vectors()
     }
 
     /// Opens a tenant's memories, and creates the storage if there is none.
@@ -143,11 +105,7 @@ impl MemoryStore {
     /// If the storage cannot be used, belongs to another tenant, is too new, or there is no space
     /// left.
     pub fn tenant(&self, tenant: &TenantId) -> Result<TenantMemories, MemoryError> {
-        Ok(TenantMemories(match &self.0 {
-            StoreBackend::Files(files) => TenantBackend::File(files.tenant(tenant)?),
-            #[cfg(feature = "postgres")]
-            StoreBackend::Postgres(memories) => TenantBackend::Postgres(memories.tenant(tenant)?),
-        }))
+        self.0.tenant(tenant).map(TenantMemories)
     }
 
     /// Creates missing indexes for the vectors of very large subjects. May take minutes.
@@ -155,11 +113,7 @@ impl MemoryStore {
     /// # Errors
     /// If the database cannot be read.
     pub fn make_vector_indexes(&self) -> Result<(), MemoryError> {
-        match &self.0 {
-            StoreBackend::Files(_) => Ok(()),
-            #[cfg(feature = "postgres")]
-            StoreBackend::Postgres(memories) => memories.make_indexes(),
-        }
+        self.0.make_vector_indexes()
     }
 
     /// Lists the tenants that have storage, in order.
@@ -170,11 +124,7 @@ impl MemoryStore {
     /// # Errors
     /// If the directory or the database cannot be read.
     pub fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
-        match &self.0 {
-            StoreBackend::Files(files) => files.tenants(),
-            #[cfg(feature = "postgres")]
-            StoreBackend::Postgres(memories) => memories.tenants(),
-        }
+        self.0.tenants()
     }
 
     /// Lists the tenants with maintenance work at `now`.
@@ -190,13 +140,7 @@ impl MemoryStore {
         now: Timestamp,
         expired_before: Timestamp,
     ) -> Result<Vec<TenantId>, MemoryError> {
-        #[cfg(not(feature = "postgres"))]
-        let _ = (now, expired_before);
-        match &self.0 {
-            StoreBackend::Files(files) => files.tenants(),
-            #[cfg(feature = "postgres")]
-            StoreBackend::Postgres(memories) => memories.tenants_due(now, expired_before),
-        }
+        self.0.tenants_due(now, expired_before)
     }
 
     /// Journal position up to which extraction is done.
@@ -206,11 +150,7 @@ impl MemoryStore {
     /// # Errors
     /// If it cannot be read.
     pub fn read_learnt(&self) -> Result<Option<u64>, MemoryError> {
-        match &self.0 {
-            StoreBackend::Files(files) => Ok(files.read_learnt()?),
-            #[cfg(feature = "postgres")]
-            StoreBackend::Postgres(memories) => memories.read_learnt(),
-        }
+        self.0.read_learnt()
     }
 
     /// Stores the journal position up to which extraction is done.
@@ -218,11 +158,7 @@ impl MemoryStore {
     /// # Errors
     /// If it cannot be written.
     pub fn write_learnt(&self, number: u64) -> Result<(), MemoryError> {
-        match &self.0 {
-            StoreBackend::Files(files) => Ok(files.write_learnt(number)?),
-            #[cfg(feature = "postgres")]
-            StoreBackend::Postgres(memories) => memories.write_learnt(number),
-        }
+        self.0.write_learnt(number)
     }
 }
 
@@ -240,11 +176,7 @@ impl TenantMemories {
         &self,
         jobs: Vec<WriteJob>,
     ) -> Result<Vec<Result<TouchedManifests, MemoryError>>, MemoryError> {
-        match &self.0 {
-            TenantBackend::File(file) => file.write(jobs),
-            #[cfg(feature = "postgres")]
-            TenantBackend::Postgres(tenant) => tenant.write(jobs),
-        }
+        self.transact(|connection| do_jobs(connection, self.0.path(), jobs))
     }
 
     /// Runs one job in a transaction of its own, and returns its result.
@@ -262,21 +194,17 @@ impl TenantMemories {
             Ok(())
         })])?;
         answers.into_iter().collect::<Result<Vec<_>, _>>()?;
-        // A job that succeeded has sent its result.
-        take.recv()
-            .map_err(|_| rusqlite::Error::QueryReturnedNoRows.into())
+        done(take.recv().ok())
     }
 
     /// Runs `action` in a transaction.
-    fn transact<T>(
-        &self,
-        action: impl FnOnce(sql::Connection<'_>) -> Result<T, MemoryError>,
-    ) -> Result<T, MemoryError> {
-        match &self.0 {
-            TenantBackend::File(file) => file.transact(action),
-            #[cfg(feature = "postgres")]
-            TenantBackend::Postgres(tenant) => tenant.transact(action),
-        }
+    fn transact<T>(&self, action: impl FnOnce(Connection<'_>) -> StoreResult<T>) -> StoreResult<T> {
+        let mut outcome = None;
+        self.0.transact(Box::new(|connection| {
+            outcome = Some(action(connection)?);
+            Ok(())
+        }))?;
+        done(outcome)
     }
 
     /// Runs `look` on a consistent snapshot.
@@ -287,11 +215,13 @@ impl TenantMemories {
         &self,
         look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
-        match &self.0 {
-            TenantBackend::File(file) => file.read(look),
-            #[cfg(feature = "postgres")]
-            TenantBackend::Postgres(tenant) => tenant.read(look),
-        }
+        let mut found = None;
+        self.0.read(Box::new(|connection| {
+            let reader = MemoryReader::new(connection, None, self.0.path());
+            found = Some(look(&reader)?);
+            Ok(())
+        }))?;
+        done(found)
     }
 
     /// Checkpoints and truncates the WAL of a file, so that no forgotten text is left in it.
@@ -302,10 +232,11 @@ impl TenantMemories {
     /// # Errors
     /// If the file cannot be written.
     pub fn truncate_log(&self) -> Result<bool, MemoryError> {
-        match &self.0 {
-            TenantBackend::File(file) => file.truncate_log(),
-            #[cfg(feature = "postgres")]
-            TenantBackend::Postgres(_) => Ok(true),
-        }
+        self.0.truncate_log()
     }
+}
+
+/// Returns the result of an action that has run.
+fn done<T>(outcome: Option<T>) -> StoreResult<T> {
+    outcome.ok_or_else(|| rusqlite::Error::QueryReturnedNoRows.into())
 }

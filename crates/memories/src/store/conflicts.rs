@@ -34,7 +34,7 @@ impl MemoryReader<'_> {
         rows.sort_by_key(|row| (row.memory.observed_at, row.memory.id));
         let mut meanings = Vec::with_capacity(rows.len());
         let nos: Vec<i64> = rows.iter().map(|row| row.no).collect();
-        let mut vectors = vectors::vectors_of(self.connection, &nos)?;
+        let mut vectors = self.connection.vectors_of(&nos)?;
         for no in nos {
             meanings.push(vectors.remove(&no));
         }

@@ -4,12 +4,12 @@ use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 use rusqlite::params;
 
-#[cfg(feature = "postgres")]
-use super::postgres;
+use super::reader::MemoryReader;
+use super::requests::RecallEvent;
 use super::row::{MemoryRow, limit, whole};
-use super::sql::{Connection, Sql, StoreResult};
+use super::sql::{Sql, StoreResult};
 use super::time::{DAY, moment, timestamp};
-use super::{MemoryReader, MemoryWriter, RecallEvent};
+use super::writer::MemoryWriter;
 use crate::requests::ForgetOutcome;
 use crate::rules::consolidation::Evidence;
 use crate::rules::{MemoryLimits, Pin};
@@ -76,39 +76,13 @@ impl MemoryWriter<'_> {
             None => None,
             Some(session) => Some(self.digest(session.as_str())?),
         };
-        match self.connection {
-            Connection::Sqlite(_) => self.count_hits(event, session.as_ref())?,
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(it) => postgres::count_hits(it, event, session)?,
-        }
+        self.connection.count_hits(event, session)?;
         let prune = "DELETE FROM recall_events WHERE no IN
                 (SELECT no FROM recall_events ORDER BY no LIMIT ?1)
              AND no <= (SELECT max(no) FROM recall_events) - ?2";
         let prune_max = limit(event.hits.len().saturating_mul(EVENTS_PRUNED));
         let parameters = params![prune_max, whole(limits.recall_events)];
         self.run(prune, parameters)
-    }
-
-    fn count_hits(&self, event: &RecallEvent, session: Option<&[u8; 16]>) -> StoreResult<()> {
-        // Incrementing the maximum integer would overflow.
-        let count = "UPDATE memories SET
-             recalls = recalls + CASE WHEN recalls < 9223372036854775807 THEN 1 ELSE 0 END,
-             recalled = CASE WHEN recalled > ?2 THEN recalled ELSE ?2 END
-             WHERE id = ?1 AND owner IN (SELECT no FROM partitions)";
-        let insert = "INSERT INTO recall_events (at, memory, session, query, rank, score)
-             VALUES (?, ?, ?, ?, ?, ?)";
-        let at = moment(event.at);
-        for hit in &event.hits {
-            let id = hit.id.to_bytes();
-            if self.change(count, params![id, at])? > 0 {
-                let score = f64::from(hit.score);
-                self.run(
-                    insert,
-                    params![at, id, session, event.query, hit.rank, score],
-                )?;
-            }
-        }
-        Ok(())
     }
 
     /// Pins the given memories that are not pinned yet. Returns how many.

@@ -8,10 +8,11 @@
 use memoird_core::time::Timestamp;
 use rusqlite::{ToSql, params};
 
+use super::reader::MemoryReader;
 use super::row::{damaged, limit, whole};
 use super::sql::{Row, Sql, StoreResult};
 use super::time::{after, moment, timestamp};
-use super::{MemoryReader, MemoryWriter};
+use super::writer::MemoryWriter;
 use crate::MemoryError;
 use crate::rules::MemoryLimits;
 use crate::rules::documents::{

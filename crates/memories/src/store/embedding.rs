@@ -11,16 +11,16 @@ use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 use rusqlite::params;
 
-use super::recall::glance;
+use super::index;
+use super::reader::MemoryReader;
+use super::requests::{Due, Embedding};
 use super::row::{MemoryRow, content_hash, kind_bits, limit, partition_of};
 use super::sql::{Sql, StoreResult};
 use super::time::{after, moment, timestamp};
-use super::vectors::{self, Filter, Model, Wanted};
-use super::{Due, Embedding, MemoryReader, MemoryWriter, index};
+use super::vector_index::{Filter, Model, Wanted};
+use super::vectors::{self, CLIENTS};
+use super::writer::MemoryWriter;
 use crate::rules::{MemoryKind, wording};
-
-/// Model name of vectors computed by clients. No texts are queued for this model.
-pub const CLIENTS: &str = "(made by clients)";
 
 /// Maximum stored bytes of the reason why a text could not be embedded.
 const PROBLEM_BYTES_MAX: usize = 512;
@@ -134,7 +134,7 @@ impl MemoryReader<'_> {
             return Ok(None);
         };
         let sql = "SELECT no FROM vectors WHERE model = ? LIMIT 1";
-        let no: Option<i64> = if vectors::are_kept(self.connection) {
+        let no: Option<i64> = if self.connection.stores_vectors() {
             self.value(sql, params![model.no])?
         } else {
             None
@@ -146,7 +146,7 @@ impl MemoryReader<'_> {
         else {
             return Ok(None);
         };
-        let vector = vectors::vectors_of(self.connection, &[row.no])?.remove(&row.no);
+        let vector = self.connection.vectors_of(&[row.no])?.remove(&row.no);
         Ok(vector.map(|(_, values)| (row.memory.content, values)))
     }
 
@@ -172,7 +172,7 @@ impl MemoryReader<'_> {
         let Some(model) = vectors::find_model(self.connection, &name)? else {
             return Ok(None);
         };
-        let vector = vectors::vectors_of(self.connection, &[row.no])?.remove(&row.no);
+        let vector = self.connection.vectors_of(&[row.no])?.remove(&row.no);
         let Some((_, values)) = vector.filter(|(made_by, _)| *made_by == model.no) else {
             return Ok(None);
         };
@@ -207,8 +207,7 @@ impl MemoryReader<'_> {
             now: moment(search.now),
             among: None,
         };
-        let near = vectors::nearest(
-            self.connection,
+        let near = self.connection.nearest(
             search.model,
             &[search.partition],
             &filter,
@@ -279,7 +278,7 @@ impl MemoryWriter<'_> {
             if row.memory.superseded_by.is_none() {
                 let made_by = vectors::model_of(self.connection, row.no)?;
                 if made_by.is_some_and(|made_by| made_by != model.no) {
-                    vectors::remove(self.connection, row.no)?;
+                    self.connection.remove_vector(row.no)?;
                 }
                 self.enqueue(row.no, at)?;
             }
@@ -360,8 +359,7 @@ impl MemoryWriter<'_> {
         let Some(row) = row.filter(fits) else {
             return Ok(false);
         };
-        vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
-        self.dequeue(row.no)?;
+        self.put_vector(&row, model, vector)?;
         Ok(true)
     }
 

@@ -6,10 +6,12 @@ use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use rusqlite::params;
 
+use super::reader::MemoryReader;
+use super::requests::{ExtractionCursor, Lease};
 use super::row::{damaged, limit, make_partition, outcome_of, whole};
 use super::sql::{Row, Sql, StoreResult};
 use super::time::{moment, timestamp};
-use super::{ExtractionCursor, Lease, MemoryReader, MemoryWriter};
+use super::writer::MemoryWriter;
 use crate::MemoryError;
 use crate::requests::{ExtractionOutcome, RememberOutcome};
 
@@ -239,7 +241,7 @@ impl MemoryWriter<'_> {
             results,
             moment(now),
         ];
-        let last = self.insert(sql, parameters)? - COMMITS_KEPT;
+        let last = self.connection.insert(sql, parameters)? - COMMITS_KEPT;
         self.run("DELETE FROM extractions WHERE no <= ?", params![last])
     }
 

@@ -10,11 +10,13 @@ use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use rusqlite::params;
 
+use super::reader::MemoryReader;
+use super::requests::ForgetProgress;
 use super::row::{MemoryRow, find_partition, kind_bits, limit, pack_tags, unpack_tags};
 use super::sql::{Row, Sql, StoreResult};
 use super::time::moment;
-use super::writer::DeletionRow;
-use super::{ForgetProgress, MemoryReader, MemoryWriter, vectors};
+use super::vectors;
+use super::writer::{DeletionRow, MemoryWriter};
 use crate::MemoryError;
 use crate::requests::{ForgetOutcome, ForgetRequest, ForgetSources};
 

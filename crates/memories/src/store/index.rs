@@ -3,29 +3,33 @@
 use std::collections::BTreeMap;
 
 use memoird_core::ids::Subject;
-use memoird_core::words::{self, Languages, add_index_words};
+use memoird_core::words::Languages;
 use rusqlite::params;
 
-#[cfg(feature = "postgres")]
-use super::postgres;
-use super::row::{limit, partition_of, range};
+use super::row::{content_hash, limit, partition_of, range};
 use super::sql::{Connection, Sql, StoreResult};
-use super::sqlite::terms;
-use super::{MemoryReader, MemoryWriter};
-use crate::MemoryError;
-use crate::rules::{Memory, Visibility, wording};
-
-/// Version of the indexed words and of [`content_hash`](super::row::content_hash).
-///
-/// Memories indexed with another version are reindexed.
-pub(super) const VERSION: i64 = words::VERSION * 100 + wording::VERSION;
+use super::word_index::{IndexWords, MATCHES_MAX, TermCount, TermLookup};
+use crate::rules::{Memory, Visibility};
 
 /// Segments of the index that trigger a merge. A search looks up each word in all segments.
 const SEGMENTS_MAX: u64 = 6;
-/// Maximum memories per lookup of a term in a partition: the newest.
+/// Hash and index words of a fact's text.
 ///
-/// A term that occurs in more hardly distinguishes memories.
-pub(super) const MATCHES_MAX: usize = 8_192;
+/// Computed before the write job runs, because the writes of a tenant are serialized.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub(super) says: i64,
+    pub(super) words: IndexWords,
+}
+
+impl Prepared {
+    pub fn of(content: &str) -> Self {
+        Self {
+            says: content_hash(content),
+            words: IndexWords::of(content),
+        }
+    }
+}
 
 /// Index changes of a transaction that are not written yet.
 ///
@@ -47,22 +51,6 @@ enum Change {
     Add(String, Option<IndexWords>),
     /// Remove this text from the index.
     Remove(String),
-}
-
-/// The indexed form of a text.
-#[derive(Clone, Debug)]
-pub(super) struct IndexWords {
-    /// Separated by spaces.
-    pub(super) words: String,
-    language: Languages,
-}
-
-impl IndexWords {
-    pub(super) fn of(text: &str) -> Self {
-        let mut words = String::with_capacity(text.len() + 16);
-        let language = add_index_words(text, &mut words);
-        Self { words, language }
-    }
 }
 
 /// The indexed text of a memory before and after the transaction.
@@ -136,7 +124,7 @@ impl Pending {
         self.touch = TouchedManifests::Nothing;
     }
 
-    pub(super) fn apply(&mut self, connection: Connection<'_>) -> Result<(), MemoryError> {
+    pub(super) fn apply(&mut self, connection: Connection<'_>) -> StoreResult<()> {
         if self.applied == self.changes.len() {
             return Ok(());
         }
@@ -171,49 +159,16 @@ impl Pending {
     }
 }
 
-/// A term to look up in a partition, in any of its forms.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TermLookup<'a> {
-    pub(super) forms: &'a [String],
-    pub(super) partition: i64,
-}
-
-/// Result of looking up a term.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TermCount {
-    pub(super) found: usize,
-    /// Number of the oldest memory that was found.
-    pub(super) last: i64,
-}
-
-impl TermCount {
-    /// Estimates how many memories of the partition contain the term, assuming an even spread.
-    pub(super) fn estimate(self, first: i64, numbers: u64) -> u64 {
-        let found = self.found as u64;
-        if self.found < MATCHES_MAX {
-            return found;
-        }
-        let seen = numbers
-            .saturating_sub((self.last - first).unsigned_abs())
-            .max(1);
-        (found.saturating_mul(numbers) / seen).min(numbers)
-    }
-}
-
-/// Looks up terms, each in its partition, newest memories first.
+/// Looks up terms as [`look_up_terms`](super::word_index::WordIndex::look_up_terms) does.
 ///
-/// Calls `note` with the index of a term and the memories that contain it. Memories that are not
-/// reindexed yet are reported for every term, and the caller checks their text.
+/// Memories that are not reindexed yet are reported for every term, and the caller checks their
+/// text.
 pub(super) fn look_up(
     connection: Connection<'_>,
     sought: &[TermLookup<'_>],
     mut note: impl FnMut(usize, &[i64]),
 ) -> StoreResult<Vec<TermCount>> {
-    let mut looked = match connection {
-        Connection::Sqlite(file) => terms::look_up(file, sought, &mut note),
-        #[cfg(feature = "postgres")]
-        Connection::Postgres(transaction) => postgres::look_up(transaction, sought, &mut note),
-    }?;
+    let mut looked = connection.look_up_terms(sought, &mut note)?;
     let Some(at) = moving_at(connection)? else {
         return Ok(looked);
     };
@@ -238,11 +193,7 @@ pub(super) fn add(connection: Connection<'_>, no: i64, text: &str) -> StoreResul
 }
 
 fn add_words(connection: Connection<'_>, no: i64, added: &IndexWords) -> StoreResult<()> {
-    match connection {
-        Connection::Sqlite(file) => terms::add(file, no, added)?,
-        #[cfg(feature = "postgres")]
-        Connection::Postgres(transaction) => postgres::add_terms(transaction, no, added)?,
-    }
+    connection.add_words(no, added)?;
     if added.language == Languages::default() {
         return Ok(());
     }
@@ -253,43 +204,12 @@ fn add_words(connection: Connection<'_>, no: i64, added: &IndexWords) -> StoreRe
 
 /// Removes the words of a memory from the index.
 pub(super) fn remove(connection: Connection<'_>, no: i64, text: &str) -> StoreResult<()> {
-    let removed = IndexWords::of(text);
-    match connection {
-        Connection::Sqlite(file) => terms::remove(file, no, &removed),
-        #[cfg(feature = "postgres")]
-        Connection::Postgres(transaction) => postgres::remove_terms(transaction, no, &removed),
-    }
+    connection.remove_words(no, &IndexWords::of(text))
 }
 
 /// Number of the last reindexed memory. `None` if all memories are reindexed.
 fn moving_at(connection: Connection<'_>) -> StoreResult<Option<i64>> {
     connection.value("SELECT value FROM meta WHERE name = 'words_at'", &[])
-}
-
-impl MemoryReader<'_> {
-    /// Number of segments of the word index. 0 for a database, whose index has none.
-    pub fn word_segments(&self) -> StoreResult<u64> {
-        match self.connection {
-            Connection::Sqlite(file) => terms::segments(file),
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(_) => Ok(0),
-        }
-    }
-}
-
-impl MemoryWriter<'_> {
-    /// Merges segments of the word index if there are many.
-    ///
-    /// Writes at most about `pages` pages of 512 bytes.
-    ///
-    /// Returns `false` if there is nothing left to merge.
-    pub fn merge_words_step(&self, pages: usize) -> StoreResult<bool> {
-        match self.connection {
-            Connection::Sqlite(file) => terms::merge_step(file, pages),
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(_) => Ok(false),
-        }
-    }
 }
 
 /// Whether the index has so many segments that they should be merged.

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use super::MemoryWriter;
 use super::index::{Pending, TouchedManifests};
 use super::sql::Connection;
+use super::writer::MemoryWriter;
 use crate::MemoryError;
 
 /// A write. If it is rejected, everything it wrote is rolled back, and no other job.

@@ -6,11 +6,10 @@
 use memoird_core::ids::{Generation, MemoryId};
 use rusqlite::params;
 
-#[cfg(feature = "postgres")]
-use super::postgres;
-use super::row::{MemoryRow, limit, partition_of};
-use super::sql::{Connection, Sql, StoreResult};
-use super::{MemoryReader, MemoryWriter};
+use super::reader::MemoryReader;
+use super::row::{MemoryRow, partition_of};
+use super::sql::{Connection, StoreResult};
+use super::writer::MemoryWriter;
 use crate::rules::{Memory, Source};
 
 /// Maximum positions per memory. A memory with more source turns has only the first and the last.
@@ -44,32 +43,12 @@ impl MemoryReader<'_> {
                 }
             }
         }
-        let found = self.said_at(&places)?;
+        let found = self.connection.said_at(&places, OF_A_TURN_MAX)?;
         let told = |(place, other): (usize, i64)| {
             let (id, is_after) = sought.get(place)?;
             Some((*id, other, *is_after))
         };
         Ok(found.into_iter().filter_map(told).collect())
-    }
-
-    /// Numbers of the memories at these positions, each with the index of its position.
-    fn said_at(&self, places: &[(i64, i64)]) -> StoreResult<Vec<(usize, i64)>> {
-        match self.connection {
-            Connection::Sqlite(_) => {
-                let sql = "SELECT no FROM places WHERE said = ? AND seq = ? LIMIT ?";
-                let mut found = Vec::new();
-                for (index, (said, seq)) in places.iter().enumerate() {
-                    let parameters = params![said, seq, limit(OF_A_TURN_MAX)];
-                    let here: Vec<i64> = self.all(sql, parameters, |row| row.get(0))?;
-                    found.extend(here.into_iter().map(|no| (index, no)));
-                }
-                Ok(found)
-            }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(transaction) => {
-                postgres::said_at(transaction, places, OF_A_TURN_MAX)
-            }
-        }
     }
 
     /// Identifies the conversation: a salted digest of partition, generation and session.

@@ -9,8 +9,6 @@
 
 mod near;
 mod place;
-mod places;
-mod recalls;
 mod schema;
 mod terms;
 mod vectors;
@@ -20,19 +18,20 @@ use std::collections::HashMap;
 
 use memoird_postgres::{Column, OpenTransaction, ResultRow, Value};
 use memoird_store::StoreError;
+use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 
-use super::sql::{Parameters, StoreResult};
+use super::requests::RecallEvent;
+use super::row::limit;
+use super::sql::{Columns, Dialect, Parameters, Row, Sql, StoreResult};
+use super::time::moment;
+use crate::MemoryError;
 
-pub(super) use place::{PostgresMemories, PostgresTenant};
-pub(super) use places::said_at;
-pub(super) use recalls::count_hits;
-pub(super) use terms::{add as add_terms, look_up, remove as remove_terms};
-pub(super) use vectors::{carry, measure, model_of, nearest, put, remove, vectors_of};
+pub(super) use place::PostgresMemories;
 
 /// A transaction of one tenant.
 #[derive(Debug)]
-pub(super) struct Transaction<'a> {
+struct Transaction<'a> {
     open: &'a OpenTransaction,
     tenant: i64,
     salt: &'a [u8],
@@ -63,21 +62,6 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Sets the salt of this tenant's digests, effective from its next transaction.
-    pub(super) fn set_salt(&self, salt: Vec<u8>) -> StoreResult<()> {
-        let sql = "UPDATE memoird_memories.tenants SET salt = $2 WHERE no = $1";
-        self.send(sql, vec![Value::Whole(self.tenant), Value::Bytes(salt)])
-    }
-
-    pub(super) fn salt(&self) -> &[u8] {
-        self.salt
-    }
-
-    /// Whether the database can store vectors, that is, has pgvector.
-    pub(super) fn has_vectors(&self) -> bool {
-        self.pgvector.is_some()
-    }
-
     /// Whether large partitions have vector indexes.
     fn has_indexes(&self) -> bool {
         self.pgvector.is_some_and(|pgvector| pgvector.looks_on)
@@ -87,61 +71,80 @@ impl<'a> Transaction<'a> {
         self.tenant
     }
 
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.get()
+    /// Waits until all statements sent have completed.
+    fn settle(&self) -> StoreResult<()> {
+        Ok(self.open.wait_for_pipelined()?)
     }
 
-    pub(super) fn query(
-        &self,
-        sql: &str,
-        parameters: Parameters<'_>,
-    ) -> StoreResult<Vec<ResultRow>> {
-        Ok(self.open.query(&translated(sql), &values(parameters)?)?)
+    /// Sends a statement without waiting for it.
+    ///
+    /// It counts as one change, because its row count is unknown.
+    fn send(&self, sql: &str, values: Vec<Value>) -> StoreResult<()> {
+        self.changes.set(self.changes.get() + 1);
+        Ok(self.open.send(sql, values)?)
     }
 
-    pub(super) fn change(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<usize> {
+    fn rows(&self, sql: &str, values: &[Value]) -> StoreResult<Vec<ResultRow>> {
+        Ok(self.open.query(sql, values)?)
+    }
+}
+
+impl Dialect for Transaction<'_> {
+    fn change(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<usize> {
         let changed = self.open.change(&translated(sql), &values(parameters)?)?;
         self.changes.set(self.changes.get() + changed);
         Ok(usize::try_from(changed).unwrap_or(usize::MAX))
     }
 
     /// Sends a statement without waiting for it.
-    ///
-    /// It counts as one change, because its row count is unknown.
-    pub(super) fn run(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<()> {
+    fn run(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<()> {
         self.send(&translated(sql), values(parameters)?)
     }
 
-    /// Fetches rows, `at_once` at a time, until `look` returns `false`.
-    pub(super) fn each(
+    fn insert(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<i64> {
+        let this: &dyn Dialect = self;
+        this.number(&format!("{sql} RETURNING no"), parameters)
+    }
+
+    fn visit(
         &self,
         sql: &str,
         parameters: Parameters<'_>,
-        at_once: usize,
-        mut look: impl FnMut(&ResultRow) -> StoreResult<bool>,
+        at_once: Option<usize>,
+        look: &mut dyn FnMut(&Row<'_>) -> StoreResult<bool>,
     ) -> StoreResult<()> {
+        let mut look_at = |rows: &[ResultRow]| {
+            for row in rows {
+                if !look(&Row(row))? {
+                    return Ok(false);
+                }
+            }
+            Ok::<_, MemoryError>(true)
+        };
+        let Some(at_once) = at_once else {
+            let rows = self.rows(&translated(sql), &values(parameters)?)?;
+            return look_at(&rows).map(drop);
+        };
         let declare = format!("DECLARE rows NO SCROLL CURSOR FOR {}", translated(sql));
         self.open.change(&declare, &values(parameters)?)?;
         let fetch = format!("FETCH {at_once} FROM rows");
-        'all: loop {
+        loop {
             let rows = self.open.query(&fetch, &[])?;
-            for row in &rows {
-                if !look(row)? {
-                    break 'all;
-                }
-            }
-            if rows.len() < at_once {
-                break;
+            if !look_at(&rows)? || rows.len() < at_once {
+                return self.control("CLOSE rows");
             }
         }
-        Ok(self.open.send("CLOSE rows", Vec::new())?)
     }
 
-    /// Looks up rows by number, in the given order.
+    /// Runs the statement once per number.
     ///
-    /// The statement finds a single row, and runs once per number. For a list of numbers, a planner
-    /// without statistics might read all rows of the tenant.
-    pub(super) fn of_numbers(&self, sql: &str, numbers: &[i64]) -> StoreResult<Vec<ResultRow>> {
+    /// For a list of numbers, a planner without statistics might read all rows of the tenant.
+    fn visit_numbers(
+        &self,
+        sql: &str,
+        numbers: &[i64],
+        look: &mut dyn FnMut(&Row<'_>) -> rusqlite::Result<()>,
+    ) -> StoreResult<()> {
         let one = translated(&sql.replace("?1", "asked.number"));
         let sql = format!(
             "SELECT found.* FROM unnest($1) AS asked (number) CROSS JOIN LATERAL ({one} LIMIT 1) AS found"
@@ -153,30 +156,91 @@ impl<'a> Transaction<'a> {
             Ok(Column::Whole(no)) => places.get(&no).copied(),
             _ => None,
         });
-        Ok(rows)
+        rows.iter().try_for_each(|row| look(&Row(row)))?;
+        Ok(())
     }
 
-    /// Sends a statement that controls the transaction, such as `SAVEPOINT`.
-    pub(super) fn control(&self, sql: &str) -> StoreResult<()> {
+    fn control(&self, sql: &str) -> StoreResult<()> {
         Ok(self.open.send(sql, Vec::new())?)
     }
 
-    /// Waits until all statements sent have completed.
-    pub(super) fn settle(&self) -> StoreResult<()> {
-        Ok(self.open.wait_for_pipelined()?)
+    fn changes(&self) -> u64 {
+        self.changes.get()
     }
 
-    fn send(&self, sql: &str, values: Vec<Value>) -> StoreResult<()> {
-        self.changes.set(self.changes.get() + 1);
-        Ok(self.open.send(sql, values)?)
+    fn any<'a>(&self, value: &'a dyn ToSql) -> StoreResult<ToSqlOutput<'a>> {
+        let output = value.to_sql()?;
+        Ok(match value_of(&output)? {
+            ValueRef::Integer(number) => ToSqlOutput::from(number.to_string()),
+            _ => output,
+        })
     }
 
-    fn rows(&self, sql: &str, values: &[Value]) -> StoreResult<Vec<ResultRow>> {
-        Ok(self.open.query(sql, values)?)
+    fn salt(&self) -> StoreResult<Vec<u8>> {
+        Ok(self.salt.to_vec())
+    }
+
+    fn set_salt(&self, salt: &[u8]) -> StoreResult<()> {
+        let sql = "UPDATE memoird_memories.tenants SET salt = $2 WHERE no = $1";
+        let values = vec![Value::Whole(self.tenant), Value::Bytes(salt.to_vec())];
+        self.send(sql, values)
+    }
+
+    fn said_at(&self, places: &[(i64, i64)], each_max: usize) -> StoreResult<Vec<(usize, i64)>> {
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = "SELECT place, no FROM unnest($1, $2) WITH ORDINALITY AS asked (said, seq, place)
+            CROSS JOIN LATERAL (SELECT no FROM places
+                WHERE places.said = asked.said AND places.seq = asked.seq ORDER BY no LIMIT $3) AS found
+            ORDER BY place, no";
+        let (said, seqs) = places.iter().copied().unzip();
+        let each_max = Value::Whole(limit(each_max));
+        let rows = self.rows(sql, &[Value::Wholes(said), Value::Wholes(seqs), each_max])?;
+        let found = rows.iter().map(|row| {
+            let place = usize::try_from(whole(row, 0)? - 1);
+            Ok((place.unwrap_or(usize::MAX), whole(row, 1)?))
+        });
+        found.collect()
+    }
+
+    /// A single statement.
+    fn count_hits(&self, event: &RecallEvent, session: Option<[u8; 16]>) -> StoreResult<()> {
+        // Incrementing the maximum integer would overflow.
+        let sql = "WITH hits AS (
+                SELECT id, rank, score FROM unnest($1, $2, $3) AS hits (id, rank, score)),
+            counted AS (
+                UPDATE memories SET
+                recalls = recalls + CASE WHEN recalls < 9223372036854775807 THEN 1 ELSE 0 END,
+                recalled = CASE WHEN recalled > $4 THEN recalled ELSE $4 END
+                FROM hits WHERE memories.id = hits.id AND owner IN (SELECT no FROM partitions)
+                RETURNING memories.id, hits.rank, hits.score)
+            INSERT INTO recall_events (no, at, memory, session, query, rank, score)
+            SELECT (SELECT coalesce(max(no), 0) FROM recall_events) + row_number() OVER (ORDER BY rank),
+                $4, id, $5, $6, rank, score FROM counted";
+        let ids = event.hits.iter().map(|hit| hit.id.to_bytes().to_vec());
+        let ranks = event.hits.iter().map(|hit| i64::from(hit.rank));
+        let scores = event.hits.iter().map(|hit| f64::from(hit.score));
+        let session = session.map_or(Value::Null, |session| Value::Bytes(session.to_vec()));
+        let values = vec![
+            Value::Lists(ids.collect()),
+            Value::Wholes(ranks.collect()),
+            Value::Doubles(scores.collect()),
+            Value::Whole(moment(event.at)),
+            session,
+            Value::Bytes(event.query.to_vec()),
+        ];
+        self.send(sql, values)
     }
 }
 
-pub(super) fn value(row: &ResultRow, index: usize) -> rusqlite::Result<ValueRef<'_>> {
+impl Columns for ResultRow {
+    fn value(&self, index: usize) -> rusqlite::Result<ValueRef<'_>> {
+        value(self, index)
+    }
+}
+
+fn value(row: &ResultRow, index: usize) -> rusqlite::Result<ValueRef<'_>> {
     match row.column(index) {
         Ok(Column::Null) => Ok(ValueRef::Null),
         Ok(Column::Whole(whole)) => Ok(ValueRef::Integer(whole)),
@@ -212,16 +276,23 @@ fn translated(sql: &str) -> String {
         .replace("ON CONFLICT (", "ON CONFLICT (tenant, ")
 }
 
-pub(super) fn parameter(parameter: &dyn rusqlite::ToSql) -> StoreResult<Value> {
-    let value = |value: ValueRef<'_>| match value {
-        ValueRef::Null => Value::Null,
-        ValueRef::Integer(whole) => Value::Whole(whole),
-        ValueRef::Real(real) => Value::Real(real),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
+fn values(parameters: Parameters<'_>) -> StoreResult<Vec<Value>> {
+    let value = |parameter: &&dyn ToSql| {
+        let output = parameter.to_sql()?;
+        Ok(match value_of(&output)? {
+            ValueRef::Null => Value::Null,
+            ValueRef::Integer(whole) => Value::Whole(whole),
+            ValueRef::Real(real) => Value::Real(real),
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
+        })
     };
-    match parameter.to_sql()? {
-        ToSqlOutput::Borrowed(borrowed) => Ok(value(borrowed)),
-        ToSqlOutput::Owned(owned) => Ok(value((&owned).into())),
+    parameters.iter().map(value).collect()
+}
+
+fn value_of<'a>(output: &'a ToSqlOutput<'_>) -> StoreResult<ValueRef<'a>> {
+    match output {
+        ToSqlOutput::Borrowed(borrowed) => Ok(*borrowed),
+        ToSqlOutput::Owned(owned) => Ok(owned.into()),
         _ => Err(StoreError::Database {
             detail: "a parameter of a kind that PostgreSQL does not have".to_owned(),
         }
@@ -229,8 +300,9 @@ pub(super) fn parameter(parameter: &dyn rusqlite::ToSql) -> StoreResult<Value> {
     }
 }
 
-fn values(parameters: Parameters<'_>) -> StoreResult<Vec<Value>> {
-    parameters.iter().map(|one| parameter(*one)).collect()
+/// An integer column.
+fn whole(row: &ResultRow, index: usize) -> StoreResult<i64> {
+    Ok(value(row, index)?.as_i64().map_err(rusqlite::Error::from)?)
 }
 
 #[cfg(test)]

@@ -10,10 +10,11 @@ use memoird_core::words::Languages;
 use rusqlite::{ToSql, params};
 
 use super::index::Pending;
+use super::requests::ManifestRows;
 use super::row::{BEGINS, MemoryRow, TEAM, damaged, find_partition, limit, prefix_bounds};
 use super::sql::{Connection, Row, Sql, StoreResult};
 use super::time::{moment, timestamp};
-use super::{ManifestRows, vectors};
+use super::vectors;
 use crate::MemoryError;
 use crate::requests::{ListRequest, MemoryPage, MemoryStats};
 use crate::rules::{Memory, MemoryLimits};
@@ -51,6 +52,12 @@ impl<'a> MemoryReader<'a> {
         self.pending.map_or(Ok(()), |pending| {
             pending.borrow_mut().apply(self.connection)
         })
+    }
+}
+
+impl Sql for MemoryReader<'_> {
+    fn connection(&self) -> Connection<'_> {
+        self.connection
     }
 }
 
@@ -263,6 +270,11 @@ impl MemoryReader<'_> {
                 .path
                 .map_or(0, |path| size(path) + size(&path.with_extension("db-wal"))),
         })
+    }
+
+    /// Number of segments of the word index. 0 for a database, whose index has none.
+    pub fn word_segments(&self) -> StoreResult<u64> {
+        self.connection.word_segments()
     }
 
     pub(super) fn meta<T: rusqlite::types::FromSql>(&self, name: &str) -> StoreResult<Option<T>> {

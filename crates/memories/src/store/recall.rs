@@ -11,13 +11,15 @@ use memoird_core::words::ranking::{
 };
 use rusqlite::params;
 
-use super::index::{self, MATCHES_MAX, TermLookup};
+use super::index;
 use super::reader::MemoryReader;
+use super::requests::{Embedding, RecallLists, Scores};
 use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, partition_of, range};
 use super::sql::{Row, Sql, StoreResult};
 use super::time::moment;
-use super::vectors::{self, Filter, FilterColumns, Wanted};
-use super::{Embedding, RecallLists, Scores};
+use super::vector_index::{Filter, FilterColumns, Wanted};
+use super::vectors;
+use super::word_index::{MATCHES_MAX, TermLookup};
 use crate::requests::RecallRequest;
 use crate::rules::documents::DocumentFilter;
 use crate::rules::floor::ContentWords;
@@ -80,14 +82,9 @@ impl MemoryReader<'_> {
         if let Some((model, vector)) = model {
             vectors::check(model, vector)?;
             let wanted = Wanted::of(request.limit);
-            let near = vectors::nearest(
-                self.connection,
-                model,
-                &partitions,
-                &filter,
-                &vector.values,
-                wanted,
-            )?;
+            let near =
+                self.connection
+                    .nearest(model, &partitions, &filter, &vector.values, wanted)?;
             lists.vector = self.fetch(near, &mut lists.memories, &mut numbers)?;
         }
         self.add_neighbours(&filter, &mut lists, &mut numbers)?;
@@ -99,8 +96,8 @@ impl MemoryReader<'_> {
         if let Some((model, vector)) = model {
             let others = numbers.iter().filter(|(id, _)| !cosines.contains_key(*id));
             let others: HashMap<i64, MemoryId> = others.map(|(id, no)| (*no, *id)).collect();
-            let nos = others.keys().copied();
-            let found = vectors::measure(self.connection, model, nos, &vector.values)?;
+            let nos = others.keys().copied().collect();
+            let found = self.connection.measure(model, nos, &vector.values)?;
             let found = found
                 .into_iter()
                 .filter_map(|(no, cosine)| Some((*others.get(&no)?, cosine)));
@@ -144,7 +141,7 @@ impl MemoryReader<'_> {
             let Some(memory) = found.get(&other) else {
                 continue;
             };
-            if memory.id == id || !filter.passes(other, glance(memory)) {
+            if memory.id == id || !filter.passes(other, FilterColumns::of(memory)) {
                 continue;
             }
             let pair = if is_after {
@@ -413,15 +410,6 @@ impl MemoryReader<'_> {
             memories.insert(memory.id, memory);
         }
         Ok(list)
-    }
-}
-
-/// The properties of a memory that searches filter by.
-pub(super) fn glance(memory: &Memory) -> FilterColumns {
-    FilterColumns {
-        kind: memory.kind as u8,
-        observed: moment(memory.observed_at),
-        expires: memory.expires_at.map(moment),
     }
 }
 

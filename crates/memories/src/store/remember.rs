@@ -12,13 +12,15 @@ use memoird_core::words::deny_alike;
 use rusqlite::params;
 
 use super::embedding::Near;
-use super::index::IndexWords;
-use super::recall::glance;
-use super::row::{MemoryRow, TEAM, content_hash, find_partition, limit, outcome_of, whole};
+use super::index::Prepared;
+use super::reader::MemoryReader;
+use super::requests::{Embedding, RememberCommand};
+use super::row::{MemoryRow, TEAM, find_partition, limit, outcome_of, whole};
 use super::sql::{Sql, StoreResult};
 use super::time::{before, moment, timestamp};
-use super::vectors::{self, Model};
-use super::{Embedding, MemoryReader, MemoryWriter, RememberCommand};
+use super::vector_index::Model;
+use super::vectors;
+use super::writer::MemoryWriter;
 use crate::MemoryError;
 use crate::requests::RememberOutcome;
 use crate::rules::{
@@ -41,24 +43,6 @@ enum Alike {
     Spelling,
     /// A similar vector and almost the same words.
     Meaning,
-}
-
-/// Hash and index words of a fact's text.
-///
-/// Computed before the write job runs, because the writes of a tenant are serialized.
-#[derive(Clone, Debug)]
-pub struct Prepared {
-    pub(super) says: i64,
-    pub(super) words: IndexWords,
-}
-
-impl Prepared {
-    pub fn of(content: &str) -> Self {
-        Self {
-            says: content_hash(content),
-            words: IndexWords::of(content),
-        }
-    }
 }
 
 /// Parameters of the write of a fact.
@@ -231,8 +215,7 @@ impl MemoryWriter<'_> {
         };
         self.save(was, &mut row)?;
         if let Some((model, vector)) = vector {
-            vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
-            self.dequeue(row.no)?;
+            self.put_vector(&row, model, vector)?;
         }
         Ok(row)
     }
@@ -328,7 +311,7 @@ impl MemoryWriter<'_> {
             outcome as u8,
             moment(command.at())
         ];
-        let newest = self.insert(sql, parameters)?;
+        let newest = self.connection.insert(sql, parameters)?;
         let prune = "DELETE FROM keys WHERE no IN (SELECT no FROM keys ORDER BY no LIMIT ?1)
                      AND (at < ?2 OR no <= ?3)";
         let since = moment(before(command.at(), limits.idempotency_span));
@@ -482,8 +465,7 @@ impl MemoryWriter<'_> {
         let at = memory.updated_at;
         let row = self.add_prepared(memory, apart, prepared, at, writing.limits)?;
         if let Some((model, vector)) = vector {
-            vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
-            self.dequeue(row.no)?;
+            self.put_vector(&row, model, vector)?;
         }
         Ok(row)
     }

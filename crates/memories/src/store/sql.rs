@@ -1,19 +1,16 @@
 //! SQL access for both databases.
 //!
-//! Statements are written once, in the subset that SQLite and PostgreSQL share. Word and vector
-//! lookups have nothing in common, so the modules `sqlite` and `postgres` each have their own.
-//!
-//! Statements use the syntax of SQLite; [`super::postgres`] describes how they are translated.
-//! SQLite prepares each statement once per connection.
+//! Statements are written once, in the subset that SQLite and PostgreSQL share. They use the syntax
+//! of SQLite; `postgres` describes how they are translated. A [`Dialect`] contains everything that
+//! differs between the databases.
 
-use rusqlite::OptionalExtension;
-use rusqlite::types::{FromSql, ToSql, ToSqlOutput, Type, ValueRef};
-#[cfg(feature = "postgres")]
-use rusqlite::types::{FromSqlResult, Value};
+use std::fmt::Debug;
 
-use super::MemoryReader;
-#[cfg(feature = "postgres")]
-use super::postgres::Transaction;
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, Type, ValueRef};
+
+use super::requests::RecallEvent;
+use super::vector_index::VectorIndex;
+use super::word_index::WordIndex;
 use crate::MemoryError;
 
 /// Result of reading or writing memories.
@@ -22,55 +19,89 @@ use crate::MemoryError;
 pub(super) type StoreResult<T> = Result<T, MemoryError>;
 
 /// A snapshot of one tenant's memories, or a transaction that changes them.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Connection<'a> {
-    Sqlite(&'a rusqlite::Connection),
-    #[cfg(feature = "postgres")]
-    Postgres(&'a Transaction<'a>),
-}
-
-pub(super) enum Row<'a> {
-    Sqlite(&'a rusqlite::Row<'a>),
-    #[cfg(feature = "postgres")]
-    Postgres(&'a memoird_postgres::ResultRow),
-}
+pub(super) type Connection<'a> = &'a dyn Dialect;
 
 pub(super) type Parameters<'a> = &'a [&'a dyn ToSql];
 
+/// A transaction of one of the databases.
+pub(super) trait Dialect: WordIndex + VectorIndex + Debug {
+    /// Runs a statement, and returns the number of changed rows.
+    fn change(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<usize>;
+
+    /// Runs a statement. An error may only be returned by the next statement.
+    fn run(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<()>;
+
+    /// Inserts a row into a table with row numbers, and returns its number `no`.
+    fn insert(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<i64>;
+
+    /// Passes rows to `look` until it returns `false`.
+    ///
+    /// About `at_once` rows are in memory, or all rows without it.
+    fn visit(
+        &self,
+        sql: &str,
+        parameters: Parameters<'_>,
+        at_once: Option<usize>,
+        look: &mut dyn FnMut(&Row<'_>) -> StoreResult<bool>,
+    ) -> StoreResult<()>;
+
+    /// Passes the rows with these numbers to `look`, in the given order. Missing ones are skipped.
+    ///
+    /// The statement finds a single row by `no = ?1`, and its first column is the number.
+    fn visit_numbers(
+        &self,
+        sql: &str,
+        numbers: &[i64],
+        look: &mut dyn FnMut(&Row<'_>) -> rusqlite::Result<()>,
+    ) -> StoreResult<()>;
+
+    /// Runs a statement that controls the transaction, such as `SAVEPOINT`.
+    fn control(&self, sql: &str) -> StoreResult<()>;
+
+    /// Change counter. While it stays the same, nothing was changed.
+    fn changes(&self) -> u64;
+
+    /// Prefix of a column that keeps SQLite's planner from using an index on it.
+    ///
+    /// PostgreSQL needs none: its planner has statistics.
+    fn unindexed(&self) -> &'static str {
+        ""
+    }
+
+    /// Converts a value for a column of any type.
+    ///
+    /// In PostgreSQL such a column has bytes, and numbers in decimal form.
+    fn any<'a>(&self, value: &'a dyn ToSql) -> StoreResult<ToSqlOutput<'a>>;
+
+    /// Salt of this tenant's digests.
+    fn salt(&self) -> StoreResult<Vec<u8>>;
+
+    /// Sets the salt, effective from the next transaction.
+    fn set_salt(&self, salt: &[u8]) -> StoreResult<()>;
+
+    /// Numbers of the memories at these positions (`said`, `seq`), with the index of the position.
+    ///
+    /// Returns at most `each_max` per position.
+    fn said_at(&self, places: &[(i64, i64)], each_max: usize) -> StoreResult<Vec<(usize, i64)>>;
+
+    /// Counts a recall for each of its memories and stores its events.
+    ///
+    /// Skips memories that were deleted in the meantime. `session` is its digest.
+    fn count_hits(&self, event: &RecallEvent, session: Option<[u8; 16]>) -> StoreResult<()>;
+}
+
+/// Queries that read typed rows.
 pub(super) trait Sql {
     fn connection(&self) -> Connection<'_>;
 
-    /// Runs a statement, and returns the number of changed rows.
+    /// See [`Dialect::change`].
     fn change(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<usize> {
-        match self.connection() {
-            Connection::Sqlite(file) => Ok(file.prepare_cached(sql)?.execute(parameters)?),
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(transaction) => transaction.change(sql, parameters),
-        }
+        self.connection().change(sql, parameters)
     }
 
-    /// Runs a statement. An error may only be returned by the next statement.
+    /// See [`Dialect::run`].
     fn run(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<()> {
-        match self.connection() {
-            Connection::Sqlite(file) => {
-                file.prepare_cached(sql)?.execute(parameters)?;
-                Ok(())
-            }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(transaction) => transaction.run(sql, parameters),
-        }
-    }
-
-    /// Inserts a row into a table with row numbers, and returns its number `no`.
-    fn insert(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<i64> {
-        match self.connection() {
-            Connection::Sqlite(file) => {
-                file.prepare_cached(sql)?.execute(parameters)?;
-                Ok(file.last_insert_rowid())
-            }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(_) => self.number(&format!("{sql} RETURNING no"), parameters),
-        }
+        self.connection().run(sql, parameters)
     }
 
     /// Returns the first row, if any.
@@ -78,21 +109,14 @@ pub(super) trait Sql {
         &self,
         sql: &str,
         parameters: Parameters<'_>,
-        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> StoreResult<Option<T>> {
-        match self.connection() {
-            Connection::Sqlite(file) => {
-                let mut statement = file.prepare_cached(sql)?;
-                let found = statement.query_row(parameters, |row| read(&Row::Sqlite(row)));
-                Ok(found.optional()?)
-            }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(transaction) => {
-                let rows = transaction.query(sql, parameters)?;
-                let found = rows.first().map(|row| read(&Row::Postgres(row)));
-                Ok(found.transpose()?)
-            }
-        }
+        let mut found = None;
+        self.connection().visit(sql, parameters, None, &mut |row| {
+            found = Some(read(row)?);
+            Ok(false)
+        })?;
+        Ok(found)
     }
 
     fn all<T>(
@@ -101,19 +125,12 @@ pub(super) trait Sql {
         parameters: Parameters<'_>,
         mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> StoreResult<Vec<T>> {
-        match self.connection() {
-            Connection::Sqlite(file) => {
-                let mut statement = file.prepare_cached(sql)?;
-                let rows = statement.query_map(parameters, |row| read(&Row::Sqlite(row)))?;
-                Ok(rows.collect::<Result<_, _>>()?)
-            }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(transaction) => {
-                let rows = transaction.query(sql, parameters)?;
-                let rows = rows.iter().map(|row| read(&Row::Postgres(row)));
-                Ok(rows.collect::<Result<_, _>>()?)
-            }
-        }
+        let mut found = Vec::new();
+        self.connection().visit(sql, parameters, None, &mut |row| {
+            found.push(read(row)?);
+            Ok(true)
+        })?;
+        Ok(found)
     }
 
     /// Passes rows to `look` until it returns `false`. About `at_once` rows are in memory.
@@ -124,54 +141,23 @@ pub(super) trait Sql {
         at_once: usize,
         mut look: impl FnMut(&Row<'_>) -> StoreResult<bool>,
     ) -> StoreResult<()> {
-        match self.connection() {
-            Connection::Sqlite(file) => {
-                let mut statement = file.prepare_cached(sql)?;
-                let mut rows = statement.query(parameters)?;
-                while let Some(row) = rows.next()? {
-                    if !look(&Row::Sqlite(row))? {
-                        break;
-                    }
-                }
-                // SQLite reads the rows from its pages as needed.
-                let _ = at_once;
-                Ok(())
-            }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(transaction) => {
-                transaction.each(sql, parameters, at_once, |row| look(&Row::Postgres(row)))
-            }
-        }
+        let connection = self.connection();
+        connection.visit(sql, parameters, Some(at_once), &mut look)
     }
 
-    /// Looks up rows by number, in the given order. Missing ones are skipped.
-    ///
-    /// The statement finds a single row by `no = ?1`, and its first column is the number.
+    /// Reads the rows that [`Dialect::visit_numbers`] finds.
     fn of_numbers<T>(
         &self,
         sql: &str,
         numbers: &[i64],
         mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> StoreResult<Vec<T>> {
-        match self.connection() {
-            Connection::Sqlite(file) => {
-                let mut statement = file.prepare_cached(sql)?;
-                let mut found = Vec::with_capacity(numbers.len());
-                for number in numbers {
-                    // Do not step to a second row, which would cost as much again.
-                    if let Some(row) = statement.query([number])?.next()? {
-                        found.push(read(&Row::Sqlite(row))?);
-                    }
-                }
-                Ok(found)
-            }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(transaction) => {
-                let rows = transaction.of_numbers(sql, numbers)?;
-                let rows = rows.iter().map(|row| read(&Row::Postgres(row)));
-                Ok(rows.collect::<Result<_, _>>()?)
-            }
-        }
+        let mut found = Vec::with_capacity(numbers.len());
+        self.connection().visit_numbers(sql, numbers, &mut |row| {
+            found.push(read(row)?);
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// Returns the first column of the first row, if any.
@@ -196,84 +182,27 @@ pub(super) trait Sql {
     }
 }
 
-impl Sql for Connection<'_> {
+impl Sql for dyn Dialect + '_ {
     fn connection(&self) -> Connection<'_> {
-        *self
+        self
     }
 }
 
-impl Sql for MemoryReader<'_> {
-    fn connection(&self) -> Connection<'_> {
-        self.connection
-    }
-}
+/// A row of one of the databases.
+pub(super) struct Row<'a>(pub(super) &'a dyn Columns);
 
-impl Connection<'_> {
-    /// Prefix of a column that keeps SQLite's planner from using an index on it.
-    ///
-    /// PostgreSQL needs none: its planner has statistics.
-    pub(super) fn unindexed(self) -> &'static str {
-        match self {
-            Self::Sqlite(_) => "+",
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => "",
-        }
-    }
-
-    /// Converts a value for a column of any type.
-    ///
-    /// In PostgreSQL such a column has bytes, and numbers in decimal form.
-    pub(super) fn any<'a>(self, value: &'a dyn ToSql) -> StoreResult<ToSqlOutput<'a>> {
-        let output = value.to_sql()?;
-        #[cfg(feature = "postgres")]
-        if let Self::Postgres(_) = self {
-            return Ok(match output {
-                ToSqlOutput::Owned(Value::Integer(number))
-                | ToSqlOutput::Borrowed(ValueRef::Integer(number)) => {
-                    ToSqlOutput::Owned(Value::Text(number.to_string()))
-                }
-                other => other,
-            });
-        }
-        Ok(output)
-    }
-
-    /// Runs a statement that controls the transaction, such as `SAVEPOINT`.
-    pub(super) fn control(self, sql: &str) -> StoreResult<()> {
-        match self {
-            Self::Sqlite(file) => {
-                file.prepare_cached(sql)?.execute([])?;
-                Ok(())
-            }
-            #[cfg(feature = "postgres")]
-            Self::Postgres(transaction) => transaction.control(sql),
-        }
-    }
-
-    /// Change counter. While it stays the same, nothing was changed.
-    pub(super) fn changes(self) -> u64 {
-        match self {
-            Self::Sqlite(file) => file.total_changes(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(transaction) => transaction.changes(),
-        }
-    }
+pub(super) trait Columns {
+    fn value(&self, index: usize) -> rusqlite::Result<ValueRef<'_>>;
 }
 
 impl Row<'_> {
     pub(super) fn get<T: FromSql>(&self, index: usize) -> rusqlite::Result<T> {
-        match self {
-            Self::Sqlite(row) => row.get(index),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => {
-                let value = self.value(index)?;
-                let read = match value {
-                    ValueRef::Blob(bytes) => read_bytes(bytes),
-                    other => T::column_result(other),
-                };
-                read.map_err(|error| not_read(index, value, error))
-            }
-        }
+        let value = self.0.value(index)?;
+        let read = match value {
+            ValueRef::Blob(bytes) => read_bytes(bytes),
+            other => T::column_result(other),
+        };
+        read.map_err(|error| not_read(index, value, error))
     }
 
     pub(super) fn text(&self, index: usize) -> rusqlite::Result<&str> {
@@ -282,7 +211,7 @@ impl Row<'_> {
     }
 
     pub(super) fn text_or_null(&self, index: usize) -> rusqlite::Result<Option<&str>> {
-        let value = self.value(index)?;
+        let value = self.0.value(index)?;
         let read = match value {
             ValueRef::Blob(bytes) => ValueRef::Text(bytes).as_str_or_null(),
             other => other.as_str_or_null(),
@@ -296,17 +225,9 @@ impl Row<'_> {
     }
 
     pub(super) fn bytes_or_null(&self, index: usize) -> rusqlite::Result<Option<&[u8]>> {
-        let value = self.value(index)?;
+        let value = self.0.value(index)?;
         let read = value.as_blob_or_null();
         read.map_err(|error| not_read(index, value, error))
-    }
-
-    fn value(&self, index: usize) -> rusqlite::Result<ValueRef<'_>> {
-        match self {
-            Self::Sqlite(row) => row.get_ref(index),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(row) => super::postgres::value(row, index),
-        }
     }
 }
 
@@ -314,7 +235,6 @@ impl Row<'_> {
 ///
 /// PostgreSQL's `text` cannot contain NUL, so all texts are stored as bytes, and numbers in columns
 /// of any type are in decimal form.
-#[cfg(feature = "postgres")]
 fn read_bytes<T: FromSql>(bytes: &[u8]) -> FromSqlResult<T> {
     let number = || std::str::from_utf8(bytes).ok()?.parse().ok();
     T::column_result(ValueRef::Blob(bytes))

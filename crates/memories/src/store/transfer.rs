@@ -264,7 +264,8 @@ impl TenantMemories {
     pub fn copy_to(&self, target: &Self) -> Result<(), MemoryError> {
         self.read(|source| {
             target.transact(|target| {
-                set_salt(target, &source.salt()?)?;
+                // Digests in the copied rows depend on the salt.
+                target.set_salt(&source.connection.salt()?)?;
                 for table in &ONES {
                     source.rows_of(table, ROWS_AT_ONCE, |row| table.update(target, row))?;
                 }
@@ -404,18 +405,6 @@ fn copy_indexed(source: &MemoryReader<'_>, target: Connection<'_>) -> StoreResul
             None => Ok(()),
         }
     })
-}
-
-/// Copies the salt, because digests in the copied rows depend on it.
-fn set_salt(target: Connection<'_>, salt: &[u8]) -> StoreResult<()> {
-    match target {
-        Connection::Sqlite(_) => {
-            let sql = "UPDATE meta SET value = ? WHERE name = 'salt'";
-            target.run(sql, &[&salt])
-        }
-        #[cfg(feature = "postgres")]
-        Connection::Postgres(transaction) => transaction.set_salt(salt.to_vec()),
-    }
 }
 
 impl Table {

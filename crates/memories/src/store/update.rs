@@ -5,9 +5,10 @@ use memoird_core::time::Timestamp;
 use rusqlite::params;
 
 use super::remember::take_over;
+use super::requests::Imported;
 use super::row::MemoryRow;
 use super::sql::StoreResult;
-use super::{Imported, MemoryWriter};
+use super::writer::MemoryWriter;
 use crate::MemoryError;
 use crate::requests::ForgetOutcome;
 use crate::rules::{Memory, MemoryLimits, Origin, Patch, Pin};

@@ -12,13 +12,15 @@ use memoird_core::sha256::Sha256;
 use memoird_core::time::Timestamp;
 use rusqlite::{ToSql, params};
 
-use super::embedding::CLIENTS;
-use super::index::{Pending, TouchedManifests};
-use super::recall::glance;
+use super::index::{Pending, Prepared, TouchedManifests};
+use super::places;
+use super::reader::MemoryReader;
+use super::requests::Embedding;
 use super::row::{MemoryRow, content_hash, count_birth, limit, make_partition, next_no};
 use super::sql::{Connection, Parameters, Row, Sql, StoreResult};
 use super::time::moment;
-use super::{MemoryReader, Prepared, places, vectors};
+use super::vector_index::{FilterColumns, Model};
+use super::vectors::{self, CLIENTS};
 use crate::requests::ForgetOutcome;
 use crate::rules::{Memory, MemoryLimits};
 
@@ -144,11 +146,12 @@ impl<'a> MemoryWriter<'a> {
             }
         }
         if has_other_text || !is_current {
-            vectors::remove(self.connection, was.no)?;
+            self.connection.remove_vector(was.no)?;
             self.dequeue(was.no)?;
         } else {
-            if is_moved || glance(old) != glance(new) {
-                vectors::carry(self.connection, was.no, row.no, glance(new))?;
+            if is_moved || FilterColumns::of(old) != FilterColumns::of(new) {
+                self.connection
+                    .move_vector(was.no, row.no, FilterColumns::of(new))?;
             }
             if is_moved {
                 self.dequeue(was.no)?;
@@ -190,7 +193,7 @@ impl<'a> MemoryWriter<'a> {
             self.pending.borrow_mut().remove(no, &doomed.content);
         }
         places::remove(self.connection, no)?;
-        counts.vectors += u64::from(vectors::remove(self.connection, no)?);
+        counts.vectors += u64::from(self.connection.remove_vector(no)?);
         counts.queued_embeddings += self.dequeue(no)?;
         let change = |sql: &str, parameter: &dyn ToSql| -> StoreResult<u64> {
             Ok(self.change(sql, params![parameter])? as u64)
@@ -268,7 +271,7 @@ impl<'a> MemoryWriter<'a> {
 
     /// Queues a text for embedding, unless it already has a vector of the model in use.
     pub(super) fn enqueue(&self, no: i64, at: Timestamp) -> StoreResult<()> {
-        if !vectors::are_kept(self.connection) {
+        if !self.connection.stores_vectors() {
             return Ok(());
         }
         let sql = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
@@ -277,6 +280,18 @@ impl<'a> MemoryWriter<'a> {
             AND meta.value <> ?3 AND NOT EXISTS (SELECT 1 FROM vectors WHERE no = ?1 AND model = models.no)
             ON CONFLICT DO NOTHING";
         self.run(sql, params![no, moment(at), CLIENTS])
+    }
+
+    /// Stores the vector of a memory, which then needs no embedding.
+    pub(super) fn put_vector(
+        &self,
+        row: &MemoryRow,
+        model: Model,
+        vector: &Embedding,
+    ) -> StoreResult<()> {
+        let columns = FilterColumns::of(&row.memory);
+        vectors::put(self.connection, row.no, model, columns, vector)?;
+        self.dequeue(row.no).map(drop)
     }
 
     pub(super) fn dequeue(&self, no: i64) -> StoreResult<u64> {
@@ -292,6 +307,14 @@ impl<'a> MemoryWriter<'a> {
 
     pub(super) fn remove_meta(&self, name: &str) -> StoreResult<()> {
         self.run("DELETE FROM meta WHERE name = ?", params![name])
+    }
+
+    /// Merges segments of the word index if there are many.
+    ///
+    /// Writes at most about `pages` pages of 512 bytes. Returns `false` if there is nothing left to
+    /// merge.
+    pub fn merge_words_step(&self, pages: usize) -> StoreResult<bool> {
+        self.connection.merge_words(pages)
     }
 
     fn add_tags(&self, row: &MemoryRow) -> StoreResult<()> {
@@ -342,17 +365,9 @@ impl MemoryReader<'_> {
         self.all(&format!("{DOOMED} {condition}"), parameters, read_doomed)
     }
 
-    pub(super) fn salt(&self) -> StoreResult<Vec<u8>> {
-        match self.connection {
-            Connection::Sqlite(_) => Ok(self.meta("salt")?.unwrap_or_default()),
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(transaction) => Ok(transaction.salt().to_vec()),
-        }
-    }
-
     /// Digest with a salt of this tenant. It allows to look up a name, but not to recover it.
     pub(super) fn digest(&self, name: &str) -> StoreResult<[u8; 16]> {
-        let salt = self.salt()?;
+        let salt = self.connection.salt()?;
         let digest = Sha256::new()
             .chain_update(&salt)
             .chain_update(name)

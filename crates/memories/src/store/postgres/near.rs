@@ -10,10 +10,10 @@ use memoird_store::StoreError;
 use tracing::{info, warn};
 
 use super::vectors::{measured, passing};
-use super::{Transaction, value};
+use super::{Transaction, whole};
 use crate::store::row::{limit, range};
-use crate::store::sql::StoreResult;
-use crate::store::vectors::{Filter, Model};
+use crate::store::sql::{Dialect, StoreResult};
+use crate::store::vector_index::{Filter, Model};
 
 /// Number of memories ever stored in a partition from which it gets an index.
 const INDEXED_FROM: i64 = 20_000;
@@ -35,8 +35,7 @@ pub(super) fn large(it: &Transaction<'_>, partitions: &[i64]) -> StoreResult<Vec
         Value::Whole(INDEXED_FROM),
     ];
     let rows = it.rows(sql, &values)?;
-    let number = |row| Ok(value(row, 0)?.as_i64().map_err(rusqlite::Error::from)?);
-    rows.iter().map(number).collect()
+    rows.iter().map(|row| whole(row, 0)).collect()
 }
 
 /// Finds the nearest vectors of each partition.

@@ -15,13 +15,12 @@ use memoird_store::{READERS_MAX, StoreError};
 use tokio::runtime::Handle;
 use tracing::warn;
 
-use super::{Pgvector, Transaction, near, schema, value};
-use crate::store::MemoryReader;
+use super::{Pgvector, Transaction, near, schema, value, whole};
+use crate::store::backend::{Action, Backend, TenantBackend};
 use crate::store::embedding::WALKS;
-use crate::store::index::VERSION;
-use crate::store::jobs::{JobResults, WriteJob, do_jobs};
-use crate::store::sql::Connection;
+use crate::store::sql::StoreResult;
 use crate::store::time::moment;
+use crate::store::word_index::VERSION;
 use crate::{MemoryError, lock};
 
 /// Maximum connections per daemon: one per concurrent read, and some for writes.
@@ -44,7 +43,7 @@ struct Database {
 }
 
 #[derive(Debug)]
-pub(in crate::store) struct PostgresTenant {
+struct PostgresTenant {
     place: Arc<Database>,
     no: i64,
     salt: Vec<u8>,
@@ -78,21 +77,34 @@ impl PostgresMemories {
         })
     }
 
-    pub(in crate::store) fn has_vectors(&self) -> bool {
+    fn tenants_where(&self, condition: &str) -> Result<Vec<TenantId>, MemoryError> {
+        let sql = format!(
+            "SELECT name FROM memoird_memories.tenants AS t WHERE {condition} ORDER BY name"
+        );
+        let rows = self.place.look(&sql)?;
+        let mut tenants = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let name = value(row, 0)?.as_blob().map_err(rusqlite::Error::from)?;
+            let name = std::str::from_utf8(name).ok();
+            tenants.extend(name.and_then(|name| TenantId::parse(name).ok()));
+        }
+        Ok(tenants)
+    }
+}
+
+impl Backend for PostgresMemories {
+    fn has_vectors(&self) -> bool {
         self.place.pgvector.is_some()
     }
 
-    pub(in crate::store) fn make_indexes(&self) -> Result<(), MemoryError> {
+    fn make_vector_indexes(&self) -> StoreResult<()> {
         match self.place.pgvector {
             Some(Pgvector { looks_on: true }) => Ok(near::make_indexes(&self.place.transactions)?),
             _ => Ok(()),
         }
     }
 
-    pub(in crate::store) fn tenant(
-        &self,
-        tenant: &TenantId,
-    ) -> Result<Arc<PostgresTenant>, MemoryError> {
+    fn tenant(&self, tenant: &TenantId) -> StoreResult<Arc<dyn TenantBackend>> {
         let known = lock(&self.tenants).get(tenant).map(Arc::clone);
         if let Some(known) = known.filter(|known| !known.is_doubtful.load(Ordering::Relaxed)) {
             return Ok(known);
@@ -111,19 +123,12 @@ impl PostgresMemories {
         Ok(made)
     }
 
-    /// Lists the tenants that have or had memories, in order.
-    pub(in crate::store) fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
+    fn tenants(&self) -> StoreResult<Vec<TenantId>> {
         self.tenants_where("true")
     }
 
-    /// See [`MemoryStore::tenants_due`](crate::store::MemoryStore::tenants_due).
-    ///
     /// A single statement, with a few index lookups per tenant.
-    pub(in crate::store) fn tenants_due(
-        &self,
-        now: Timestamp,
-        expired_before: Timestamp,
-    ) -> Result<Vec<TenantId>, MemoryError> {
+    fn tenants_due(&self, now: Timestamp, expired_before: Timestamp) -> StoreResult<Vec<TenantId>> {
         let of = |table: &str, condition: &str| {
             format!(
                 "EXISTS (SELECT FROM memoird_memories.{table} AS r
@@ -144,21 +149,7 @@ impl PostgresMemories {
         self.tenants_where(&due.join(" OR "))
     }
 
-    fn tenants_where(&self, condition: &str) -> Result<Vec<TenantId>, MemoryError> {
-        let sql = format!(
-            "SELECT name FROM memoird_memories.tenants AS t WHERE {condition} ORDER BY name"
-        );
-        let rows = self.place.look(&sql)?;
-        let mut tenants = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let name = value(row, 0)?.as_blob().map_err(rusqlite::Error::from)?;
-            let name = std::str::from_utf8(name).ok();
-            tenants.extend(name.and_then(|name| TenantId::parse(name).ok()));
-        }
-        Ok(tenants)
-    }
-
-    pub(in crate::store) fn read_learnt(&self) -> Result<Option<u64>, MemoryError> {
+    fn read_learnt(&self) -> StoreResult<Option<u64>> {
         let rows = self
             .place
             .look("SELECT number FROM memoird_memories.learnt")?;
@@ -166,7 +157,7 @@ impl PostgresMemories {
         Ok(number.map(i64::unsigned_abs))
     }
 
-    pub(in crate::store) fn write_learnt(&self, number: u64) -> Result<(), MemoryError> {
+    fn write_learnt(&self, number: u64) -> StoreResult<()> {
         let sql = "INSERT INTO memoird_memories.learnt (id, number) VALUES (1, $1)
             ON CONFLICT (id) DO UPDATE SET number = excluded.number";
         let number = Value::Whole(i64::try_from(number).unwrap_or(i64::MAX));
@@ -185,54 +176,6 @@ impl Database {
 }
 
 impl PostgresTenant {
-    /// See [`TenantMemories::write`](crate::store::TenantMemories::write).
-    pub(in crate::store) fn write(&self, jobs: Vec<WriteJob>) -> JobResults {
-        self.transact(|connection| do_jobs(connection, None, jobs))
-    }
-
-    pub(in crate::store) fn transact<T>(
-        &self,
-        action: impl FnOnce(Connection<'_>) -> Result<T, MemoryError>,
-    ) -> Result<T, MemoryError> {
-        let turn = format!(
-            "SELECT 1 FROM memoird_memories.tenants WHERE no = {} FOR UPDATE",
-            self.no
-        );
-        let begin = format!("BEGIN; {}; {turn}", self.settings());
-        let mut is_done = false;
-        let written = self.place.transactions.transact(&begin, |open| {
-            let transaction = self.opened(open);
-            let done = action(Connection::Postgres(&transaction))?;
-            transaction.settle()?;
-            is_done = true;
-            Ok(done)
-        });
-        self.noted(written).map_err(|error| match error {
-            // The failure was that of the commit.
-            MemoryError::Failed { cause } if is_done => MemoryError::InDoubt {
-                detail: cause.to_string(),
-            },
-            error => error,
-        })
-    }
-
-    pub(in crate::store) fn read<T>(
-        &self,
-        look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError>,
-    ) -> Result<T, MemoryError> {
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}",
-            self.settings()
-        );
-        self.noted(self.place.transactions.read(&begin, |open| {
-            look(&MemoryReader::new(
-                Connection::Postgres(&self.opened(open)),
-                None,
-                None,
-            ))
-        }))
-    }
-
     /// After a failure, makes the next call verify the rows of the tenant.
     fn noted<T>(&self, outcome: Result<T, MemoryError>) -> Result<T, MemoryError> {
         if let Err(MemoryError::Failed { .. } | MemoryError::Busy) = &outcome {
@@ -255,6 +198,40 @@ impl PostgresTenant {
              SET LOCAL lock_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '10s'",
             self.place.search_path, self.no
         )
+    }
+}
+
+impl TenantBackend for PostgresTenant {
+    fn transact(&self, action: Action<'_>) -> StoreResult<()> {
+        let turn = format!(
+            "SELECT 1 FROM memoird_memories.tenants WHERE no = {} FOR UPDATE",
+            self.no
+        );
+        let begin = format!("BEGIN; {}; {turn}", self.settings());
+        let mut is_done = false;
+        let written = self.place.transactions.transact(&begin, |open| {
+            let transaction = self.opened(open);
+            action(&transaction)?;
+            transaction.settle()?;
+            is_done = true;
+            Ok(())
+        });
+        self.noted(written).map_err(|error| match error {
+            // The failure was that of the commit.
+            MemoryError::Failed { cause } if is_done => MemoryError::InDoubt {
+                detail: cause.to_string(),
+            },
+            error => error,
+        })
+    }
+
+    fn read(&self, look: Action<'_>) -> StoreResult<()> {
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}",
+            self.settings()
+        );
+        let transactions = &self.place.transactions;
+        self.noted(transactions.read(&begin, |open| look(&self.opened(open))))
     }
 }
 
@@ -370,8 +347,4 @@ fn renew_words(open: &OpenTransaction, no: i64) -> Result<(), MemoryError> {
         ON CONFLICT (tenant, name) DO UPDATE SET value = excluded.value";
     open.send(set, vec![Value::Whole(no), version()])?;
     Ok(())
-}
-
-fn whole(row: &memoird_postgres::ResultRow, index: usize) -> Result<i64, MemoryError> {
-    Ok(value(row, index)?.as_i64().map_err(rusqlite::Error::from)?)
 }

@@ -1,34 +1,53 @@
 //! The word index as rows: one row per word and memory, by a hash of the word.
 //!
-//! The functions are described in `store/index.rs`. The caller checks the text of each result, so
-//! hash collisions are harmless. PostgreSQL's own full-text index (GIN) is not partitioned by
-//! subject: a search for one subject would scan the memories of all.
+//! The caller checks the text of each result, so hash collisions are harmless. PostgreSQL's own
+//! full-text index (GIN) is not partitioned by subject: a search for one subject would scan the
+//! memories of all.
 
 use std::collections::BTreeSet;
 
 use memoird_postgres::Value;
 
-use super::{Transaction, value};
-use crate::store::index::{IndexWords, MATCHES_MAX, TermCount, TermLookup};
+use super::{Transaction, whole};
 use crate::store::row::{limit, partition_of};
 use crate::store::sql::StoreResult;
+use crate::store::word_index::{IndexWords, MATCHES_MAX, TermCount, TermLookup, WordIndex};
 
 /// Terms per lookup. Their results are in memory at the same time.
 const SOUGHT_AT_ONCE: usize = 64;
 
-pub(in crate::store) fn add(it: &Transaction<'_>, no: i64, words: &IndexWords) -> StoreResult<()> {
-    let sql = "INSERT INTO terms (partition, form, no)
-               SELECT $1, form, $2 FROM unnest($3) AS form ON CONFLICT DO NOTHING";
-    it.send(sql, row(no, words))
-}
+impl WordIndex for Transaction<'_> {
+    fn add_words(&self, no: i64, words: &IndexWords) -> StoreResult<()> {
+        let sql = "INSERT INTO terms (partition, form, no)
+                   SELECT $1, form, $2 FROM unnest($3) AS form ON CONFLICT DO NOTHING";
+        self.send(sql, row(no, words))
+    }
 
-pub(in crate::store) fn remove(
-    it: &Transaction<'_>,
-    no: i64,
-    words: &IndexWords,
-) -> StoreResult<()> {
-    let sql = "DELETE FROM terms WHERE partition = $1 AND no = $2 AND form = ANY($3)";
-    it.send(sql, row(no, words))
+    fn remove_words(&self, no: i64, words: &IndexWords) -> StoreResult<()> {
+        let sql = "DELETE FROM terms WHERE partition = $1 AND no = $2 AND form = ANY($3)";
+        self.send(sql, row(no, words))
+    }
+
+    fn look_up_terms(
+        &self,
+        sought: &[TermLookup<'_>],
+        note: &mut dyn FnMut(usize, &[i64]),
+    ) -> StoreResult<Vec<TermCount>> {
+        let mut looked = Vec::with_capacity(sought.len());
+        for some in sought.chunks(SOUGHT_AT_ONCE) {
+            for mut found in find(self, some)? {
+                found.sort_unstable_by(|one, other| other.cmp(one));
+                found.dedup();
+                found.truncate(MATCHES_MAX);
+                note(looked.len(), &found);
+                looked.push(TermCount {
+                    found: found.len(),
+                    last: found.last().copied().unwrap_or_default(),
+                });
+            }
+        }
+        Ok(looked)
+    }
 }
 
 fn row(no: i64, words: &IndexWords) -> Vec<Value> {
@@ -36,27 +55,6 @@ fn row(no: i64, words: &IndexWords) -> Vec<Value> {
     let partition = Value::Whole(partition_of(no));
     let forms = Value::Halves(forms.into_iter().collect());
     vec![partition, Value::Whole(no), forms]
-}
-
-pub(in crate::store) fn look_up(
-    it: &Transaction<'_>,
-    sought: &[TermLookup<'_>],
-    mut note: impl FnMut(usize, &[i64]),
-) -> StoreResult<Vec<TermCount>> {
-    let mut looked = Vec::with_capacity(sought.len());
-    for some in sought.chunks(SOUGHT_AT_ONCE) {
-        for mut found in find(it, some)? {
-            found.sort_unstable_by(|one, other| other.cmp(one));
-            found.dedup();
-            found.truncate(MATCHES_MAX);
-            note(looked.len(), &found);
-            looked.push(TermCount {
-                found: found.len(),
-                last: found.last().copied().unwrap_or_default(),
-            });
-        }
-    }
-    Ok(looked)
 }
 
 /// For each term, finds the newest memories of each of its forms, and therefore of all forms.
@@ -80,7 +78,7 @@ fn find(it: &Transaction<'_>, sought: &[TermLookup<'_>]) -> StoreResult<Vec<Vec<
     ];
     let mut found: Vec<Vec<i64>> = vec![Vec::new(); sought.len()];
     for row in it.rows(sql, &values)? {
-        let place = value(&row, 0)?.as_i64().map_err(rusqlite::Error::from)?;
+        let place = whole(&row, 0)?;
         if let Some(found) = usize::try_from(place).ok().and_then(|at| found.get_mut(at)) {
             found.extend(row.list(1)?);
         }

@@ -1,4 +1,4 @@
-//! Vectors in pgvector, as described in `store/vectors.rs`.
+//! Vectors in pgvector.
 //!
 //! Searches compare all vectors of the requested partitions. An HNSW index over the vectors of all
 //! tenants would find next to nothing for a small subject. A very large partition has an index of
@@ -8,102 +8,111 @@ use std::collections::HashMap;
 
 use memoird_postgres::{ResultRow, Value};
 
-use super::{Transaction, near, value};
+use super::{Transaction, near, value, whole};
 use crate::store::row::{limit, range};
-use crate::store::sql::StoreResult;
-use crate::store::vectors::{Filter, FilterColumns, Model};
+use crate::store::sql::{Dialect, StoreResult};
+use crate::store::vector_index::{Filter, FilterColumns, Model, VectorIndex, Wanted};
 
-pub(in crate::store) fn put(
-    it: &Transaction<'_>,
-    no: i64,
-    model: Model,
-    glance: FilterColumns,
-    values: &[f32],
-) -> StoreResult<()> {
-    if !it.has_vectors() {
-        return Ok(());
+impl VectorIndex for Transaction<'_> {
+    fn stores_vectors(&self) -> bool {
+        self.pgvector.is_some()
     }
-    let sql = "INSERT INTO vectors (no, model, kind, observed, expires, embedding)
-        VALUES ($1, $2, $3, $4, $5, $6::vector)
-        ON CONFLICT (tenant, no) DO UPDATE SET model = excluded.model, kind = excluded.kind,
-        observed = excluded.observed, expires = excluded.expires, embedding = excluded.embedding";
-    let mut row = vec![Value::Whole(no), Value::Whole(model.no.into())];
-    row.extend(glanced(glance));
-    row.push(Value::Reals(values.to_vec()));
-    it.send(sql, row)
-}
 
-pub(in crate::store) fn remove(it: &Transaction<'_>, no: i64) -> StoreResult<bool> {
-    if !it.has_vectors() {
-        return Ok(false);
+    fn put_vector(
+        &self,
+        no: i64,
+        model: Model,
+        glance: FilterColumns,
+        values: &[f32],
+    ) -> StoreResult<()> {
+        if !self.stores_vectors() {
+            return Ok(());
+        }
+        let sql = "INSERT INTO vectors (no, model, kind, observed, expires, embedding)
+            VALUES ($1, $2, $3, $4, $5, $6::vector)
+            ON CONFLICT (tenant, no) DO UPDATE SET model = excluded.model, kind = excluded.kind,
+            observed = excluded.observed, expires = excluded.expires, embedding = excluded.embedding";
+        let mut row = vec![Value::Whole(no), Value::Whole(model.no.into())];
+        row.extend(glanced(glance));
+        row.push(Value::Reals(values.to_vec()));
+        self.send(sql, row)
     }
-    Ok(it.change("DELETE FROM vectors WHERE no = ?", &[&no])? > 0)
-}
 
-pub(in crate::store) fn carry(
-    it: &Transaction<'_>,
-    was: i64,
-    no: i64,
-    glance: FilterColumns,
-) -> StoreResult<()> {
-    if !it.has_vectors() {
-        return Ok(());
+    fn remove_vector(&self, no: i64) -> StoreResult<bool> {
+        if !self.stores_vectors() {
+            return Ok(false);
+        }
+        Ok(self.change("DELETE FROM vectors WHERE no = ?", &[&no])? > 0)
     }
-    let sql = "UPDATE vectors SET no = $2, kind = $3, observed = $4, expires = $5 WHERE no = $1";
-    let mut row = vec![Value::Whole(was), Value::Whole(no)];
-    row.extend(glanced(glance));
-    it.send(sql, row)
-}
 
-pub(in crate::store) fn model_of(it: &Transaction<'_>, no: i64) -> StoreResult<Option<u16>> {
-    if !it.has_vectors() {
-        return Ok(None);
+    fn move_vector(&self, was: i64, no: i64, glance: FilterColumns) -> StoreResult<()> {
+        if !self.stores_vectors() {
+            return Ok(());
+        }
+        let sql =
+            "UPDATE vectors SET no = $2, kind = $3, observed = $4, expires = $5 WHERE no = $1";
+        let mut row = vec![Value::Whole(was), Value::Whole(no)];
+        row.extend(glanced(glance));
+        self.send(sql, row)
     }
-    let rows = it.query("SELECT model FROM vectors WHERE no = ?", &[&no])?;
-    let model = rows.first().map(|row| whole(row, 0)).transpose()?;
-    Ok(model.and_then(|model| u16::try_from(model).ok()))
-}
 
-pub(in crate::store) fn vectors_of(
-    it: &Transaction<'_>,
-    numbers: &[i64],
-) -> StoreResult<HashMap<i64, (u16, Vec<f32>)>> {
-    if !it.has_vectors() {
-        return Ok(HashMap::new());
+    fn vectors_of(&self, numbers: &[i64]) -> StoreResult<HashMap<i64, (u16, Vec<f32>)>> {
+        if !self.stores_vectors() {
+            return Ok(HashMap::new());
+        }
+        let sql = "SELECT no, model, embedding::real[] FROM unnest($1) AS asked (number)
+            CROSS JOIN LATERAL (SELECT no, model, embedding FROM vectors WHERE no = asked.number) AS found";
+        let rows = self.rows(sql, &[Value::Wholes(numbers.to_vec())])?;
+        let vector = |row: &ResultRow| {
+            let model = u16::try_from(whole(row, 1)?).unwrap_or_default();
+            Ok((whole(row, 0)?, (model, row.reals(2)?)))
+        };
+        rows.iter().map(vector).collect()
     }
-    let sql = "SELECT no, model, embedding::real[] FROM unnest($1) AS asked (number)
-        CROSS JOIN LATERAL (SELECT no, model, embedding FROM vectors WHERE no = asked.number) AS found";
-    let rows = it.rows(sql, &[Value::Wholes(numbers.to_vec())])?;
-    let vector = |row: &ResultRow| {
-        let model = u16::try_from(whole(row, 1)?).unwrap_or_default();
-        Ok((whole(row, 0)?, (model, row.reals(2)?)))
-    };
-    rows.iter().map(vector).collect()
-}
 
-/// See `nearest` in `store/vectors.rs`.
-///
-/// Uses the indexes of large partitions, and compares all vectors of the others.
-pub(in crate::store) fn nearest(
-    it: &Transaction<'_>,
-    model: Model,
-    partitions: &[i64],
-    filter: &Filter,
-    query: &[f32],
-    count: usize,
-) -> StoreResult<Vec<(i64, f64)>> {
-    if !it.has_vectors() {
-        return Ok(Vec::new());
+    /// Uses the indexes of large partitions, and compares all vectors of the others.
+    fn nearest(
+        &self,
+        model: Model,
+        partitions: &[i64],
+        filter: &Filter,
+        query: &[f32],
+        wanted: Wanted,
+    ) -> StoreResult<Vec<(i64, f64)>> {
+        if !self.stores_vectors() {
+            return Ok(Vec::new());
+        }
+        let count = wanted.count;
+        let large = near::large(self, partitions)?;
+        let (indexed, partitions): (Vec<i64>, Vec<i64>) = partitions
+            .iter()
+            .partition(|partition| large.contains(partition));
+        let mut found = near::nearest(self, model, &indexed, filter, query, count)?;
+        found.extend(exactly(self, model, &partitions, filter, query, count)?);
+        found.sort_by(|(one, near), (other, far)| far.total_cmp(near).then(other.cmp(one)));
+        found.truncate(count);
+        Ok(found)
     }
-    let large = near::large(it, partitions)?;
-    let (indexed, partitions): (Vec<i64>, Vec<i64>) = partitions
-        .iter()
-        .partition(|partition| large.contains(partition));
-    let mut found = near::nearest(it, model, &indexed, filter, query, count)?;
-    found.extend(exactly(it, model, &partitions, filter, query, count)?);
-    found.sort_by(|(one, near), (other, far)| far.total_cmp(near).then(other.cmp(one)));
-    found.truncate(count);
-    Ok(found)
+
+    fn measure(
+        &self,
+        model: Model,
+        chosen: Vec<i64>,
+        query: &[f32],
+    ) -> StoreResult<Vec<(i64, f64)>> {
+        if !self.stores_vectors() || chosen.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = "SELECT no, embedding <=> $1::vector FROM unnest($2) AS asked (number)
+            CROSS JOIN LATERAL (SELECT no, embedding FROM vectors
+                WHERE no = asked.number AND model = $3) AS found";
+        let values = [
+            Value::Reals(query.to_vec()),
+            Value::Wholes(chosen),
+            Value::Whole(model.no.into()),
+        ];
+        measured(&self.rows(sql, &values)?)
+    }
 }
 
 fn exactly(
@@ -135,26 +144,6 @@ fn exactly(
     measured(&it.rows(&sql, &values)?)
 }
 
-pub(in crate::store) fn measure(
-    it: &Transaction<'_>,
-    model: Model,
-    chosen: Vec<i64>,
-    query: &[f32],
-) -> StoreResult<Vec<(i64, f64)>> {
-    if !it.has_vectors() || chosen.is_empty() {
-        return Ok(Vec::new());
-    }
-    let sql = "SELECT no, embedding <=> $1::vector FROM unnest($2) AS asked (number)
-        CROSS JOIN LATERAL (SELECT no, embedding FROM vectors
-            WHERE no = asked.number AND model = $3) AS found";
-    let values = [
-        Value::Reals(query.to_vec()),
-        Value::Wholes(chosen),
-        Value::Whole(model.no.into()),
-    ];
-    measured(&it.rows(sql, &values)?)
-}
-
 /// Translates a filter to a condition and its parameters, which are numbered from `first`.
 pub(super) fn passing(filter: &Filter, first: usize) -> (String, Vec<Value>) {
     let [second, third, fourth, fifth] = [1, 2, 3, 4].map(|ahead| first + ahead);
@@ -184,10 +173,6 @@ pub(super) fn measured(rows: &[ResultRow]) -> StoreResult<Vec<(i64, f64)>> {
     let mut found = rows.iter().map(one).collect::<StoreResult<Vec<_>>>()?;
     found.sort_by(|(one, near), (other, far)| far.total_cmp(near).then(other.cmp(one)));
     Ok(found)
-}
-
-fn whole(row: &ResultRow, index: usize) -> StoreResult<i64> {
-    Ok(value(row, index)?.as_i64().map_err(rusqlite::Error::from)?)
 }
 
 fn glanced(glance: FilterColumns) -> [Value; 3] {

@@ -1,16 +1,16 @@
-//! Vectors in a file, as described in `store/vectors.rs`.
+//! Vectors in a file.
 //!
 //! Sign bits select candidates, and whole vectors rank them. The sign bits of several memories are
 //! packed into one block. They preserve the order of cosines well enough to select candidates (like
 //! sqlite-vec's `vec_quantize_binary`). sqlite-vec then computes the exact cosines of these.
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
-use rusqlite::{Connection, OptionalExtension, ToSql, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::store::row::{self, partition_of};
-use crate::store::sql::StoreResult;
-use crate::store::vectors::{Filter, FilterColumns, Model, Wanted};
+use crate::store::sql::{Dialect, Sql, StoreResult};
+use crate::store::vector_index::{Filter, FilterColumns, Model, VectorIndex, Wanted};
 
 /// Low bits of a memory's `no` that select its slot in a block.
 const SLOT_BITS: u32 = 5;
@@ -26,122 +26,129 @@ struct Entry<'a> {
     bits: &'a [u8],
 }
 
-pub(in crate::store) fn put(
-    connection: &Connection,
-    no: i64,
-    model: Model,
-    glance: FilterColumns,
-    values: &[f32],
-) -> StoreResult<()> {
-    let sql = "INSERT INTO vectors (no, model, vector) VALUES (?, ?, ?)
-               ON CONFLICT DO UPDATE SET model = excluded.model, vector = excluded.vector";
-    change(connection, sql, params![no, model.no, bytes(values)])?;
-    let entry = Entry {
-        slot: slot_of(no),
-        model: model.no,
-        glance,
-        bits: &signs(values),
-    };
-    change_block(connection, no, Some(&entry))
-}
-
-pub(in crate::store) fn remove(connection: &Connection, no: i64) -> StoreResult<bool> {
-    let sql = "DELETE FROM vectors WHERE no = ?";
-    let was_there = change(connection, sql, params![no])? > 0;
-    if was_there {
-        change_block(connection, no, None)?;
+impl VectorIndex for Connection {
+    fn put_vector(
+        &self,
+        no: i64,
+        model: Model,
+        glance: FilterColumns,
+        values: &[f32],
+    ) -> StoreResult<()> {
+        let sql = "INSERT INTO vectors (no, model, vector) VALUES (?, ?, ?)
+                   ON CONFLICT DO UPDATE SET model = excluded.model, vector = excluded.vector";
+        self.run(sql, params![no, model.no, bytes(values)])?;
+        let entry = Entry {
+            slot: slot_of(no),
+            model: model.no,
+            glance,
+            bits: &signs(values),
+        };
+        change_block(self, no, Some(&entry))
     }
-    Ok(was_there)
-}
 
-/// Moves a vector to another number, or only updates the properties in its block.
-pub(in crate::store) fn carry(
-    connection: &Connection,
-    was: i64,
-    no: i64,
-    glance: FilterColumns,
-) -> StoreResult<()> {
-    let Some((model, bits)) = find_bits(connection, was)? else {
-        return Ok(());
-    };
-    if was != no {
-        change_block(connection, was, None)?;
-        let sql = "UPDATE vectors SET no = ? WHERE no = ?";
-        change(connection, sql, params![no, was])?;
+    fn remove_vector(&self, no: i64) -> StoreResult<bool> {
+        let sql = "DELETE FROM vectors WHERE no = ?";
+        let was_there = self.change(sql, params![no])? > 0;
+        if was_there {
+            change_block(self, no, None)?;
+        }
+        Ok(was_there)
     }
-    let entry = Entry {
-        slot: slot_of(no),
-        model,
-        glance,
-        bits: &bits,
-    };
-    change_block(connection, no, Some(&entry))
-}
 
-/// See `nearest` in `store/vectors.rs`. Selects candidates by sign bits, then ranks them exactly.
-pub(in crate::store) fn nearest(
-    connection: &Connection,
-    model: Model,
-    partitions: &[i64],
-    filter: &Filter,
-    query: &[f32],
-    wanted: Wanted,
-) -> StoreResult<Vec<(i64, f64)>> {
-    let bits = words(&signs(query));
-    let mut chosen: BinaryHeap<(u32, i64)> = BinaryHeap::new();
-    let sql = "SELECT no, block FROM vector_blocks WHERE no BETWEEN ? AND ?";
-    let mut statement = connection.prepare_cached(sql)?;
-    for partition in partitions {
-        let (first, last) = row::range(*partition);
-        let mut blocks = statement.query([first >> SLOT_BITS, last >> SLOT_BITS])?;
-        while let Some(found) = blocks.next()? {
-            let base = found.get::<_, i64>(0)? << SLOT_BITS;
-            for entry in entries(found.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?) {
-                let no = base | i64::from(entry.slot);
-                let is_asked =
-                    entry.model == model.no && entry.bits.len().div_ceil(8) == bits.len();
-                if !is_asked || !filter.passes(no, entry.glance) {
-                    continue;
-                }
-                let distance = hamming(&bits, entry.bits);
-                if chosen.len() < wanted.chosen_max {
-                    chosen.push((distance, no));
-                } else if chosen.peek().is_some_and(|worst| (distance, no) < *worst) {
-                    chosen.pop();
-                    chosen.push((distance, no));
+    fn move_vector(&self, was: i64, no: i64, glance: FilterColumns) -> StoreResult<()> {
+        let Some((model, bits)) = find_bits(self, was)? else {
+            return Ok(());
+        };
+        if was != no {
+            change_block(self, was, None)?;
+            let sql = "UPDATE vectors SET no = ? WHERE no = ?";
+            self.run(sql, params![no, was])?;
+        }
+        let entry = Entry {
+            slot: slot_of(no),
+            model,
+            glance,
+            bits: &bits,
+        };
+        change_block(self, no, Some(&entry))
+    }
+
+    fn vectors_of(&self, numbers: &[i64]) -> StoreResult<HashMap<i64, (u16, Vec<f32>)>> {
+        let this: &dyn Dialect = self;
+        let sql = "SELECT no, model, vector FROM vectors WHERE no = ?1";
+        let vectors = this.of_numbers(sql, numbers, |row| {
+            let values = row.bytes(2)?.as_chunks::<4>().0.iter();
+            let values = values.map(|value| f32::from_le_bytes(*value)).collect();
+            Ok((row.get(0)?, (row.get(1)?, values)))
+        })?;
+        Ok(vectors.into_iter().collect())
+    }
+
+    /// Selects candidates by sign bits, then ranks them exactly.
+    fn nearest(
+        &self,
+        model: Model,
+        partitions: &[i64],
+        filter: &Filter,
+        query: &[f32],
+        wanted: Wanted,
+    ) -> StoreResult<Vec<(i64, f64)>> {
+        let bits = words(&signs(query));
+        let mut chosen: BinaryHeap<(u32, i64)> = BinaryHeap::new();
+        let sql = "SELECT no, block FROM vector_blocks WHERE no BETWEEN ? AND ?";
+        let mut statement = self.prepare_cached(sql)?;
+        for partition in partitions {
+            let (first, last) = row::range(*partition);
+            let mut blocks = statement.query([first >> SLOT_BITS, last >> SLOT_BITS])?;
+            while let Some(found) = blocks.next()? {
+                let base = found.get::<_, i64>(0)? << SLOT_BITS;
+                for entry in entries(found.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?) {
+                    let no = base | i64::from(entry.slot);
+                    let is_asked =
+                        entry.model == model.no && entry.bits.len().div_ceil(8) == bits.len();
+                    if !is_asked || !filter.passes(no, entry.glance) {
+                        continue;
+                    }
+                    let distance = hamming(&bits, entry.bits);
+                    if chosen.len() < wanted.chosen_max {
+                        chosen.push((distance, no));
+                    } else if chosen.peek().is_some_and(|worst| (distance, no) < *worst) {
+                        chosen.pop();
+                        chosen.push((distance, no));
+                    }
                 }
             }
         }
+        let chosen = chosen.into_iter().map(|(_, no)| no).collect();
+        let mut found = self.measure(model, chosen, query)?;
+        found.truncate(wanted.count);
+        Ok(found)
     }
-    let chosen = chosen.into_iter().map(|(_, no)| no);
-    let mut found = measure(connection, model, chosen, query)?;
-    found.truncate(wanted.count);
-    Ok(found)
-}
 
-pub(in crate::store) fn measure(
-    connection: &Connection,
-    model: Model,
-    chosen: impl Iterator<Item = i64>,
-    query: &[f32],
-) -> StoreResult<Vec<(i64, f64)>> {
-    let sql = "SELECT vec_distance_cosine(vector, ?2) FROM vectors WHERE no = ?1 AND model = ?3";
-    let mut statement = connection.prepare_cached(sql)?;
-    // Bind the query once. Otherwise it would be copied for each memory.
-    statement.raw_bind_parameter(2, bytes(query))?;
-    statement.raw_bind_parameter(3, model.no)?;
-    let mut chosen: Vec<i64> = chosen.collect();
-    chosen.sort_unstable();
-    let mut found = Vec::with_capacity(chosen.len());
-    for no in chosen {
-        statement.raw_bind_parameter(1, no)?;
-        let mut rows = statement.raw_query();
-        if let Some(row) = rows.next()? {
-            found.push((no, 1.0 - row.get::<_, f64>(0)?));
+    fn measure(
+        &self,
+        model: Model,
+        mut chosen: Vec<i64>,
+        query: &[f32],
+    ) -> StoreResult<Vec<(i64, f64)>> {
+        let sql =
+            "SELECT vec_distance_cosine(vector, ?2) FROM vectors WHERE no = ?1 AND model = ?3";
+        let mut statement = self.prepare_cached(sql)?;
+        // Bind the query once. Otherwise it would be copied for each memory.
+        statement.raw_bind_parameter(2, bytes(query))?;
+        statement.raw_bind_parameter(3, model.no)?;
+        chosen.sort_unstable();
+        let mut found = Vec::with_capacity(chosen.len());
+        for no in chosen {
+            statement.raw_bind_parameter(1, no)?;
+            let mut rows = statement.raw_query();
+            if let Some(row) = rows.next()? {
+                found.push((no, 1.0 - row.get::<_, f64>(0)?));
+            }
         }
+        found.sort_by(|(one, near), (other, far)| far.total_cmp(near).then(other.cmp(one)));
+        Ok(found)
     }
-    found.sort_by(|(one, near), (other, far)| far.total_cmp(near).then(other.cmp(one)));
-    Ok(found)
 }
 
 fn find_bits(connection: &Connection, no: i64) -> StoreResult<Option<(u16, Vec<u8>)>> {
@@ -170,21 +177,11 @@ fn change_block(connection: &Connection, no: i64, entry: Option<&Entry<'_>>) -> 
         push(&mut block, entry);
     }
     if block.is_empty() {
-        change(
-            connection,
-            "DELETE FROM vector_blocks WHERE no = ?",
-            params![key],
-        )?;
-        return Ok(());
+        return connection.run("DELETE FROM vector_blocks WHERE no = ?", params![key]);
     }
     let sql = "INSERT INTO vector_blocks (no, block) VALUES (?, ?)
                ON CONFLICT DO UPDATE SET block = excluded.block";
-    change(connection, sql, params![key, block])?;
-    Ok(())
-}
-
-fn change(connection: &Connection, sql: &str, parameters: &[&dyn ToSql]) -> StoreResult<usize> {
-    Ok(connection.prepare_cached(sql)?.execute(parameters)?)
+    connection.run(sql, params![key, block])
 }
 
 fn slot_of(no: i64) -> u8 {

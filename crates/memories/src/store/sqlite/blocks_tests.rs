@@ -6,8 +6,7 @@ use tempfile::TempDir;
 use super::super::open;
 use super::*;
 use crate::store::FilesOptions;
-use crate::store::sql::Connection as Sql;
-use crate::store::vectors::{find_model, make_model, vectors_of};
+use crate::store::vectors::{find_model, make_model};
 
 const DIMENSION: usize = 384;
 const WANTED: usize = 10;
@@ -74,13 +73,13 @@ fn fill(connection: &mut Connection, clusters: &mut Clusters, count: i64) -> Mod
         expires: None,
     };
     for local in 1..=count {
-        let model = make_model(Sql::Sqlite(&transaction), "m").unwrap();
+        let model = make_model(&*transaction, "m").unwrap();
         let vector = clusters.vector();
         let no = row::range(PARTITION).0 + local;
-        put(&transaction, no, model, glance, &vector).unwrap();
+        transaction.put_vector(no, model, glance, &vector).unwrap();
     }
     transaction.commit().unwrap();
-    find_model(Sql::Sqlite(connection), "m").unwrap().unwrap()
+    find_model(connection, "m").unwrap().unwrap()
 }
 
 fn filter() -> Filter {
@@ -105,7 +104,9 @@ fn exactly(connection: &Connection, query: &[f32]) -> Vec<i64> {
 
 fn by_bits(connection: &Connection, model: Model, query: &[f32]) -> Vec<i64> {
     let wanted = Wanted::of(WANTED);
-    let found = nearest(connection, model, &[PARTITION], &filter(), query, wanted).unwrap();
+    let found = connection
+        .nearest(model, &[PARTITION], &filter(), query, wanted)
+        .unwrap();
     found.into_iter().map(|(no, _)| no).collect()
 }
 
@@ -152,7 +153,7 @@ fn hamming_counts_every_bit_also_the_last_ones() {
 #[test]
 fn a_block_holds_its_numbers_apart() {
     let (_dir, connection) = open_one();
-    let model = make_model(Sql::Sqlite(&connection), "m").unwrap();
+    let model = make_model(&connection, "m").unwrap();
     let vector = [1.0; 8];
     let no = |local: i64| row::range(PARTITION).0 + local;
     let glance = |kind| FilterColumns {
@@ -161,19 +162,25 @@ fn a_block_holds_its_numbers_apart() {
         expires: Some(9),
     };
     for local in [1, 31, 32, 33] {
-        put(&connection, no(local), model, glance(1), &vector).unwrap();
+        connection
+            .put_vector(no(local), model, glance(1), &vector)
+            .unwrap();
     }
-    let model = find_model(Sql::Sqlite(&connection), "m").unwrap().unwrap();
+    let model = find_model(&connection, "m").unwrap().unwrap();
     let seen = |filter: &Filter| {
         let wanted = Wanted::of(9);
-        let found = nearest(&connection, model, &[PARTITION], filter, &[1.0; 8], wanted).unwrap();
+        let found = connection
+            .nearest(model, &[PARTITION], filter, &[1.0; 8], wanted)
+            .unwrap();
         let mut locals: Vec<i64> = found.into_iter().map(|(found, _)| found - no(0)).collect();
         locals.sort_unstable();
         locals
     };
     assert_eq!(seen(&filter()), [1, 31, 32, 33]);
-    assert!(remove(&connection, no(31)).unwrap() && !remove(&connection, no(31)).unwrap());
-    carry(&connection, no(32), no(70), glance(2)).unwrap();
+    assert!(
+        connection.remove_vector(no(31)).unwrap() && !connection.remove_vector(no(31)).unwrap()
+    );
+    connection.move_vector(no(32), no(70), glance(2)).unwrap();
     assert_eq!(seen(&filter()), [1, 33, 70]);
     assert_eq!(
         seen(&Filter {
@@ -213,7 +220,7 @@ fn measure_ways_to_look() {
     let (first, last) = row::range(PARTITION);
     let transaction = connection.transaction().unwrap();
     for no in first + 1..=first + 10_000 {
-        let bits = signs(&vectors_of(Sql::Sqlite(&transaction), &[no]).unwrap()[&no].1);
+        let bits = signs(&transaction.vectors_of(&[no]).unwrap()[&no].1);
         let insert = "INSERT INTO rows VALUES (?, 0, 1, NULL, ?)";
         transaction
             .prepare_cached(insert)
@@ -240,7 +247,9 @@ fn measure_ways_to_look() {
         let nos = statement
             .query_map(parameters, |row| row.get::<_, i64>(0))
             .unwrap();
-        let found = measure(&connection, model, nos.map(Result::unwrap), query).unwrap();
+        let found = connection
+            .measure(model, nos.map(Result::unwrap).collect(), query)
+            .unwrap();
         assert_eq!(found.len(), 128);
     });
     time("bits in rows, hamming here", &|query| {
@@ -260,7 +269,13 @@ fn measure_ways_to_look() {
         }
         chosen.select_nth_unstable(128);
         let nos = chosen[..128].iter().map(|(_, no)| *no);
-        assert_eq!(measure(&connection, model, nos, query).unwrap().len(), 128);
+        assert_eq!(
+            connection
+                .measure(model, nos.collect(), query)
+                .unwrap()
+                .len(),
+            128
+        );
     });
     time("bits in blocks", &|query| {
         assert_eq!(by_bits(&connection, model, query).len(), WANTED);
@@ -295,7 +310,9 @@ fn measure_which_part_of_the_best_is_found() {
                         chosen_max: chosen,
                     };
                     let query = &query[..];
-                    nearest(&connection, model, &[PARTITION], &filter(), query, wanted).unwrap()
+                    connection
+                        .nearest(model, &[PARTITION], &filter(), query, wanted)
+                        .unwrap()
                 };
                 let exact: Vec<i64> = find(10_000).into_iter().map(|(no, _)| no).collect();
                 find(chosen)

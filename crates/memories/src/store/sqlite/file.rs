@@ -12,14 +12,14 @@ use memoird_store::sqlite_file::empty_log;
 use memoird_store::sqlite_gaps;
 use rusqlite::TransactionBehavior;
 
+use super::files::FilesOptions;
 use super::open;
-use crate::store::jobs::{JobResults, WriteJob, do_jobs};
-use crate::store::sql::Connection;
-use crate::store::{FilesOptions, MemoryReader};
+use crate::store::backend::{Action, TenantBackend};
+use crate::store::sql::StoreResult;
 use crate::{MemoryError, lock};
 
 #[derive(Debug)]
-pub(in crate::store) struct TenantFile {
+pub(super) struct TenantFile {
     path: PathBuf,
     key: Option<DataKey>,
     readers_max: usize,
@@ -60,37 +60,48 @@ impl TenantFile {
         })
     }
 
-    /// See [`TenantMemories::write`](crate::store::TenantMemories::write).
-    pub(in crate::store) fn write(&self, jobs: Vec<WriteJob>) -> JobResults {
-        self.transact(|connection| do_jobs(connection, Some(&self.path), jobs))
+    fn take_reader(&self) -> Result<TakenReader<'_>, MemoryError> {
+        let mut readers = lock(&self.readers);
+        while readers.idle.is_empty() && readers.taken >= self.readers_max {
+            let woken = self.reader_is_back.wait(readers);
+            readers = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        readers.taken += 1;
+        let idle = readers.idle.pop();
+        drop(readers);
+        // From here on, dropping it returns the reader, even if it cannot be opened.
+        let mut taken = TakenReader {
+            memories: self,
+            connection: idle,
+        };
+        if taken.connection.is_none() {
+            taken.connection = Some(open::reader(&self.path, self.key.as_ref())?);
+        }
+        Ok(taken)
+    }
+}
+
+impl TenantBackend for TenantFile {
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
     }
 
-    pub(in crate::store) fn transact<T>(
-        &self,
-        action: impl FnOnce(Connection<'_>) -> Result<T, MemoryError>,
-    ) -> Result<T, MemoryError> {
+    fn transact(&self, action: Action<'_>) -> StoreResult<()> {
         let mut writer = lock(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let done = action(Connection::Sqlite(&transaction))?;
-        transaction.commit()?;
-        Ok(done)
+        action(&*transaction)?;
+        Ok(transaction.commit()?)
     }
 
-    pub(in crate::store) fn read<T>(
-        &self,
-        look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError>,
-    ) -> Result<T, MemoryError> {
+    fn read(&self, look: Action<'_>) -> StoreResult<()> {
         let reader = self.take_reader()?;
-        let view = match &reader.connection {
-            Some(connection) => connection.unchecked_transaction()?,
-            None => return Err(rusqlite::Error::InvalidQuery.into()),
-        };
-        let connection = Connection::Sqlite(&view);
-        look(&MemoryReader::new(connection, None, Some(&self.path)))
+        match &reader.connection {
+            Some(connection) => look(&*connection.unchecked_transaction()?),
+            None => Err(rusqlite::Error::InvalidQuery.into()),
+        }
     }
 
-    /// See [`TenantMemories::truncate_log`](crate::store::TenantMemories::truncate_log).
-    pub(in crate::store) fn truncate_log(&self) -> Result<bool, MemoryError> {
+    fn truncate_log(&self) -> Result<bool, MemoryError> {
         let connection = lock(&self.writer);
         let mut vacuum = connection.prepare_cached(VACUUM)?;
         let mut pages = vacuum.query([])?;
@@ -113,26 +124,6 @@ impl TenantFile {
             TRUNCATE_TIMEOUT,
             writer,
         )?)
-    }
-
-    fn take_reader(&self) -> Result<TakenReader<'_>, MemoryError> {
-        let mut readers = lock(&self.readers);
-        while readers.idle.is_empty() && readers.taken >= self.readers_max {
-            let woken = self.reader_is_back.wait(readers);
-            readers = woken.unwrap_or_else(PoisonError::into_inner);
-        }
-        readers.taken += 1;
-        let idle = readers.idle.pop();
-        drop(readers);
-        // From here on, dropping it returns the reader, even if it cannot be opened.
-        let mut taken = TakenReader {
-            memories: self,
-            connection: idle,
-        };
-        if taken.connection.is_none() {
-            taken.connection = Some(open::reader(&self.path, self.key.as_ref())?);
-        }
-        Ok(taken)
     }
 }
 

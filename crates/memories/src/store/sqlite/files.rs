@@ -8,11 +8,13 @@ use hashlink::LinkedHashMap;
 use memoird_core::hex;
 use memoird_core::ids::TenantId;
 use memoird_core::sha256::Sha256;
-use memoird_store::{DirLock, StoreError};
+use memoird_store::{DataKey, DirLock, StoreError};
 
-use super::{TenantFile, open};
-use crate::store::FilesOptions;
-use crate::{MemoryError, lock};
+use super::file::TenantFile;
+use super::open;
+use crate::lock;
+use crate::store::backend::{Backend, TenantBackend};
+use crate::store::sql::StoreResult;
 
 /// Maximum bytes of a file name that contains the whole tenant id.
 ///
@@ -25,6 +27,31 @@ const STEM_BYTES: usize = 96;
 const EXTENSION: &str = ".db";
 /// File that contains the journal position up to which extraction is done.
 const LEARNT: &str = "learnt";
+
+#[derive(Clone, Debug)]
+pub struct FilesOptions {
+    /// Maximum unused files that stay open.
+    ///
+    /// Files in use are never closed, so more may be open at a time.
+    pub files_open_max: usize,
+    /// Maximum reader connections per file. Further reads wait for one.
+    pub readers_max: usize,
+    /// Maximum pages of 4 KiB, after which SQLite reports a full disk. For tests; otherwise `None`.
+    pub pages_max: Option<u32>,
+    /// Encryption key. `None` stores the files unencrypted.
+    pub key: Option<DataKey>,
+}
+
+impl Default for FilesOptions {
+    fn default() -> Self {
+        Self {
+            files_open_max: 64,
+            readers_max: 2,
+            pages_max: None,
+            key: None,
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(in crate::store) struct MemoryFiles {
@@ -50,71 +77,6 @@ impl MemoryFiles {
             open: Mutex::default(),
             _lock: DirLock::take(dir)?,
         })
-    }
-
-    /// See [`MemoryStore::tenant`](crate::store::MemoryStore::tenant).
-    pub(in crate::store) fn tenant(
-        &self,
-        tenant: &TenantId,
-    ) -> Result<Arc<TenantFile>, MemoryError> {
-        let slot = self.slot(tenant);
-        let mut file = lock(&slot);
-        let memories = match &*file {
-            Some(memories) => memories.clone(),
-            None => {
-                let opened = TenantFile::open(&self.path(tenant), tenant, &self.options)?;
-                file.insert(Arc::new(opened)).clone()
-            }
-        };
-        drop(file);
-        drop(slot);
-        self.close_unused();
-        Ok(memories)
-    }
-
-    /// See [`MemoryStore::tenants`](crate::store::MemoryStore::tenants).
-    pub(in crate::store) fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
-        let mut tenants = Vec::new();
-        for path in self.files().map_err(|source| self.unusable(source))? {
-            let name = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default();
-            if is_file_name(name)
-                && let Ok(Some(tenant)) = open::tenant_of(&path, self.options.key.as_ref())
-                && let Ok(tenant) = TenantId::parse(&tenant)
-                && file_name(&tenant) == name
-            {
-                tenants.push(tenant);
-            }
-        }
-        tenants.sort();
-        Ok(tenants)
-    }
-
-    /// See [`MemoryStore::read_learnt`](crate::store::MemoryStore::read_learnt).
-    pub(in crate::store) fn read_learnt(&self) -> Result<Option<u64>, StoreError> {
-        match std::fs::read_to_string(self.dir.join(LEARNT)) {
-            Ok(text) => Ok(text.trim().parse().ok()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(self.unusable(source)),
-        }
-    }
-
-    /// Stores the position atomically.
-    pub(in crate::store) fn write_learnt(&self, number: u64) -> Result<(), StoreError> {
-        let new = self.dir.join(format!("{LEARNT}.new"));
-        let write = || {
-            let mut options = std::fs::OpenOptions::new();
-            options.write(true).create(true).truncate(true);
-            #[cfg(unix)]
-            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-            let mut file = options.open(&new)?;
-            file.write_all(format!("{number}\n").as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&new, self.dir.join(LEARNT))
-        };
-        write().map_err(|source| self.unusable(source))
     }
 
     fn unusable(&self, source: std::io::Error) -> StoreError {
@@ -182,6 +144,67 @@ impl MemoryFiles {
         };
         let (tenant, slot) = open.iter().find(|(_, slot)| is_idle(slot))?;
         Some((tenant.clone(), Arc::clone(slot)))
+    }
+}
+
+impl Backend for MemoryFiles {
+    fn tenant(&self, tenant: &TenantId) -> StoreResult<Arc<dyn TenantBackend>> {
+        let slot = self.slot(tenant);
+        let mut file = lock(&slot);
+        let memories = match &*file {
+            Some(memories) => memories.clone(),
+            None => {
+                let opened = TenantFile::open(&self.path(tenant), tenant, &self.options)?;
+                file.insert(Arc::new(opened)).clone()
+            }
+        };
+        drop(file);
+        drop(slot);
+        self.close_unused();
+        Ok(memories)
+    }
+
+    fn tenants(&self) -> StoreResult<Vec<TenantId>> {
+        let mut tenants = Vec::new();
+        for path in self.files().map_err(|source| self.unusable(source))? {
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            if is_file_name(name)
+                && let Ok(Some(tenant)) = open::tenant_of(&path, self.options.key.as_ref())
+                && let Ok(tenant) = TenantId::parse(&tenant)
+                && file_name(&tenant) == name
+            {
+                tenants.push(tenant);
+            }
+        }
+        tenants.sort();
+        Ok(tenants)
+    }
+
+    fn read_learnt(&self) -> StoreResult<Option<u64>> {
+        match std::fs::read_to_string(self.dir.join(LEARNT)) {
+            Ok(text) => Ok(text.trim().parse().ok()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(self.unusable(source).into()),
+        }
+    }
+
+    /// Stores the position atomically.
+    fn write_learnt(&self, number: u64) -> StoreResult<()> {
+        let new = self.dir.join(format!("{LEARNT}.new"));
+        let write = || {
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create(true).truncate(true);
+            #[cfg(unix)]
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+            let mut file = options.open(&new)?;
+            file.write_all(format!("{number}\n").as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&new, self.dir.join(LEARNT))
+        };
+        Ok(write().map_err(|source| self.unusable(source))?)
     }
 }
 

@@ -10,9 +10,9 @@ use memoird_store::sqlite_file::{SqliteFile, damaged, open_for_inspection};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, ffi};
 
+use super::files::FilesOptions;
 use super::terms;
 use crate::FileError;
-use crate::store::FilesOptions;
 
 /// SQLite application id of memory files: "memm".
 const APPLICATION_ID: i64 = 0x6d65_6d6d;
