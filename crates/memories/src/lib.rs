@@ -31,4 +31,5 @@ pub use requests::{
     SubjectPage,
 };
 pub use reranker::{Reranker, Reranking};
-pub use service::{Memories, RecallForWindow};
+pub use service::{Documents, Facts, Forgetting, Learning, Memories, Recall, RecallForWindow};
+pub use workers::Consolidation;

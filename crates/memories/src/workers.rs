@@ -5,16 +5,24 @@ mod embedding;
 mod learning;
 mod maintenance;
 
+use std::sync::Arc;
+
 use memoird_engine::WorkError;
 
 use crate::error::MemoryError;
-use crate::service::Memories;
+use crate::service::{Learning, TextVectors};
 
-pub(crate) fn start(memories: &Memories) {
-    let engine = &memories.shared.engine;
-    engine.run_worker(maintenance::MaintenanceWorker::new(memories.clone()));
-    engine.run_worker(embedding::EmbeddingWorker::new(memories.clone()));
-    engine.run_worker(learning::LearningWorker::new(memories.clone()));
+pub use consolidation::Consolidation;
+
+pub(crate) fn start(
+    consolidation: &Consolidation,
+    vectors: Arc<TextVectors>,
+    learning: &Arc<Learning>,
+) {
+    let engine = &learning.storage.engine;
+    engine.run_worker(maintenance::MaintenanceWorker::new(consolidation.clone()));
+    engine.run_worker(embedding::EmbeddingWorker::new(vectors));
+    engine.run_worker(learning::LearningWorker::new(Arc::clone(learning)));
 }
 
 impl From<MemoryError> for WorkError {

@@ -209,8 +209,10 @@ impl App {
         // Each daemon would have to index the turns of all of them.
         search_config.enabled &= !is_in_cluster;
         let search = Search::open(engine.clone(), &config.data_dir, search_config, key);
-        let mut erasers: Vec<Arc<dyn Eraser>> =
-            vec![Arc::new(search.clone()), Arc::new(memories.clone())];
+        let mut erasers: Vec<Arc<dyn Eraser>> = vec![
+            Arc::new(search.clone()),
+            Arc::new(memories.forgetting.clone()),
+        ];
         erasers.extend(resources.eraser());
         engine.start_erasing(erasers);
         resources.watch(&engine);

@@ -15,7 +15,7 @@ use memoird_core::time::Timestamp;
 use memoird_engine::{FaultKind, ModelFault};
 use tracing::{info, warn};
 
-use super::Memories;
+use super::vectors::TextVectors;
 use crate::embedder::{Embedder, Purpose};
 use crate::lock;
 use crate::rules::wording::is_near;
@@ -126,7 +126,7 @@ fn is_one(one: &[f32], other: &[f32]) -> bool {
     one.len() == other.len() && cosine(one, other) >= ONE_VECTOR_COSINE
 }
 
-impl Memories {
+impl TextVectors {
     /// Embeds texts, unless the embedder is collapsed.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Memories {
         purpose: Purpose,
         texts: Vec<String>,
     ) -> Result<Vec<Vec<f32>>, ModelFault> {
-        let state = &self.shared.embedder_check;
+        let state = &self.check;
         if state.is_collapsed() {
             self.check_embedder(embedder).await?;
         }
@@ -154,14 +154,15 @@ impl Memories {
 
     /// Checks whether the embedder is collapsed, at most once per [`CHECK_PAUSE`].
     async fn check_embedder(&self, embedder: &dyn Embedder) -> Result<(), ModelFault> {
-        let state = &self.shared.embedder_check;
-        let now = self.now();
+        let state = &self.check;
+        let now = self.storage.now();
         if !state.was_checked_lately(now) {
             self.probe(embedder).await?;
             lock(&state.0).checked_at = Some(now);
         }
         state.usable()
     }
+
     /// Embeds the probes and records the result.
     async fn probe(&self, embedder: &dyn Embedder) -> Result<(), ModelFault> {
         let mut vectors = Vec::with_capacity(PROBES.len());
@@ -172,7 +173,7 @@ impl Memories {
         let is_collapsed = vectors.len() == PROBES.len()
             && vectors.windows(2).all(|pair| is_one(&pair[0], &pair[1]));
         let model = embedder.model();
-        let mut known = lock(&self.shared.embedder_check.0);
+        let mut known = lock(&self.check.0);
         match (known.is_collapsed, is_collapsed) {
             (false, true) => warn!(
                 model,
@@ -186,7 +187,7 @@ impl Memories {
         known.unrelated = Some((model.to_owned(), mean_cosine(&vectors)));
         drop(known);
         if is_collapsed {
-            lock(&self.shared.query_vectors.0).clear();
+            lock(&self.cache.0).clear();
         }
         Ok(())
     }

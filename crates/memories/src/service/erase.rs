@@ -6,7 +6,7 @@ use memoird_core::ids::{Generation, TenantId};
 use memoird_engine::{EraseFuture, EraseRequest, ErasedElsewhere, Eraser};
 use memoird_store::EraseTarget;
 
-use super::Memories;
+use super::forget::Forgetting;
 use crate::error::MemoryError;
 use crate::requests::{ForgetRequest, ForgetSources};
 use crate::store::MemoryReader;
@@ -15,10 +15,10 @@ use crate::store::MemoryReader;
 const DOCUMENTS: &str = "documents are not looked at, because nothing says whose they are: delete \
                          those that are meant by their namespaces (DeleteDocuments)";
 
-impl Memories {
+impl Forgetting {
     async fn erase_sources(&self, request: EraseRequest) -> Result<ErasedElsewhere, MemoryError> {
         let tenant = &request.tenant;
-        if !self.is_on() || !self.tenants().await?.contains(tenant) {
+        if !self.storage.is_on() || !self.storage.tenants().await?.contains(tenant) {
             return Ok(ErasedElsewhere::default());
         }
         let names = request.generations.iter().map(|(name, _)| *name);
@@ -48,7 +48,7 @@ impl Memories {
             erased.memories += self.forget_for_good(tenant, part).await?;
         }
         let has_documents = |reader: &MemoryReader<'_>| reader.has_documents();
-        if self.read(tenant, has_documents).await? {
+        if self.storage.read(tenant, has_documents).await? {
             erased.outside.push(DOCUMENTS.to_owned());
         }
         Ok(erased)
@@ -62,7 +62,7 @@ impl Memories {
         tenant: &TenantId,
         request: ForgetRequest,
     ) -> Result<u64, MemoryError> {
-        let outcome = self.forget_all(tenant, request, self.now()).await?;
+        let outcome = self.forget_all(tenant, request, self.storage.now()).await?;
         if outcome.erased {
             Ok(outcome.memories + outcome.superseded)
         } else {
@@ -71,7 +71,7 @@ impl Memories {
     }
 }
 
-impl Eraser for Memories {
+impl Eraser for Forgetting {
     fn name(&self) -> &'static str {
         "memories"
     }

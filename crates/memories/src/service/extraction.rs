@@ -5,16 +5,20 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use memoird_core::breaker::Breaker;
 use memoird_core::date::Date;
 use memoird_core::ids::{Generation, LeaseId, SessionId, Subject, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Turn;
-use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, JournalRange, Tenant};
+use memoird_engine::{EngineError, HistoryPage, JournalRange, Tenant};
 use memoird_store::encoding;
+use tokio::sync::Notify;
 
-use super::Memories;
+use super::facts::Facts;
 use super::learning::FAILURES_MAX;
+use super::recall::Recall;
 use super::sources::{SourceTurns, text_of};
+use super::storage::MemoryStorage;
 use crate::error::MemoryError;
 use crate::lock;
 use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome, RememberOutcome};
@@ -64,23 +68,31 @@ pub(super) enum LeaseMode {
 /// If it is dropped because the call was cancelled, the lease is queued for release.
 #[derive(Debug)]
 pub(super) struct HeldLease {
-    memories: Memories,
+    released: Arc<ReleasedLeases>,
     dropped: Option<DroppedLease>,
     id: LeaseId,
 }
 
+/// The leases of cancelled calls, for the learning worker.
+#[derive(Debug, Default)]
+pub(crate) struct ReleasedLeases {
+    leases: Mutex<Vec<DroppedLease>>,
+    /// Signals leases to release, or a changed configuration.
+    pub(crate) changed: Notify,
+}
+
 /// The lease of a cancelled call.
 #[derive(Debug)]
-pub(crate) struct DroppedLease {
+struct DroppedLease {
     tenant: TenantId,
     lease: Lease,
 }
 
 impl HeldLease {
-    fn new(memories: &Memories, tenant: &TenantId, lease: &Lease) -> Self {
+    fn new(released: &Arc<ReleasedLeases>, tenant: &TenantId, lease: &Lease) -> Self {
         let (tenant, lease) = (tenant.clone(), lease.clone());
         Self {
-            memories: memories.clone(),
+            released: Arc::clone(released),
             id: lease.id,
             dropped: Some(DroppedLease { tenant, lease }),
         }
@@ -96,9 +108,8 @@ impl HeldLease {
 impl Drop for HeldLease {
     fn drop(&mut self) {
         if let Some(dropped) = self.dropped.take() {
-            let shared = &self.memories.shared;
-            lock(&shared.dropped_leases).push(dropped);
-            shared.extraction_changed.notify_one();
+            lock(&self.released.leases).push(dropped);
+            self.released.changed.notify_one();
         }
     }
 }
@@ -127,29 +138,34 @@ pub(super) struct Prepared {
     pub(super) prompt: String,
 }
 
-/// State of the lease that a commit names.
-enum Leased {
-    /// Not expired.
-    Runs(Lease),
-    /// Its facts are already stored.
-    Committed(ExtractionOutcome),
+/// Extraction of facts from turns, by bots and by the configured model.
+#[derive(Debug)]
+pub struct Learning {
+    pub(crate) storage: Arc<MemoryStorage>,
+    facts: Facts,
+    recall: Arc<Recall>,
+    /// Circuit breaker of the extraction model.
+    pub(super) breaker: Mutex<Breaker>,
+    pub(crate) released: Arc<ReleasedLeases>,
 }
 
-/// Result of the write of a commit.
-enum Committed {
-    /// Stored the facts.
-    Now(ExtractionOutcome),
-    /// Wrote nothing, because the facts were already stored.
-    Before(ExtractionOutcome),
-}
+impl Learning {
+    pub(super) fn new(facts: &Facts, recall: &Arc<Recall>) -> Self {
+        Self {
+            storage: Arc::clone(&facts.storage),
+            facts: facts.clone(),
+            recall: Arc::clone(recall),
+            breaker: Mutex::default(),
+            released: Arc::default(),
+        }
+    }
 
-impl Memories {
     /// Leases the turns after the cursor. Returns no lease if there are none.
     ///
     /// # Errors
     /// [`MemoryError::LeaseHeld`], an unknown session or generation, or no subject in the request
     /// and the session.
-    pub async fn lease_extraction(
+    pub async fn lease(
         &self,
         tenant: &Arc<Tenant>,
         session: &SessionId,
@@ -198,7 +214,7 @@ impl Memories {
         bytes_max: usize,
     ) -> Result<Result<Prepared, Nothing>, MemoryError> {
         // Events of the session's last recalls may still be queued.
-        self.flush(&tenant.id).await?;
+        self.storage.flush(&tenant.id).await?;
         let mut unread = self
             .unread(tenant, whose.session, whose.generation, whose.subject)
             .await?;
@@ -218,21 +234,22 @@ impl Memories {
                 cursor_seq: unread.cursor_seq,
             }));
         };
-        let now = self.now();
+        let now = self.storage.now();
         let lease = Lease {
-            id: LeaseId::new(now.as_ms(), self.shared.engine.machine.random()),
+            id: LeaseId::new(now.as_ms(), self.storage.engine.machine.random()),
             session: unread.session.clone(),
             generation: unread.generation,
             subject: unread.subject.clone(),
             after_seq: unread.cursor_seq,
             to_seq,
-            until: after(now, self.config().lease),
+            until: after(now, self.storage.config().lease),
         };
         let from_seq = turns.first().map_or(0, |(seq, _)| *seq);
-        let held = (take == LeaseMode::Lease).then(|| HeldLease::new(self, &tenant.id, &lease));
+        let held =
+            (take == LeaseMode::Lease).then(|| HeldLease::new(&self.released, &tenant.id, &lease));
         if held.is_some() {
             let lease = lease.clone();
-            let taken = self.write(&tenant.id, move |writer| {
+            let taken = self.storage.write(&tenant.id, move |writer| {
                 let cursor = writer.cursor(&lease.session, lease.generation)?;
                 if (from_seq..=to_seq).contains(&cursor.seq) {
                     // Another lease of these turns was committed since they were read.
@@ -248,7 +265,10 @@ impl Memories {
                 return Err(error);
             }
         }
-        let manifest = self.manifest(tenant, unread.subject.clone(), 0, 0).await?;
+        let manifest = self
+            .recall
+            .manifest(tenant, unread.subject.clone(), 0, 0)
+            .await?;
         let said: Vec<TranscriptTurn> = turns
             .iter()
             .map(|(seq, turn)| {
@@ -262,7 +282,7 @@ impl Memories {
                 }
             })
             .collect();
-        let sessions = &self.shared.engine.sessions;
+        let sessions = &self.storage.engine.sessions;
         let request = ExtractionPrompt {
             today: Date::from_timestamp(now),
             subject: &unread.subject,
@@ -290,11 +310,11 @@ impl Memories {
 
     /// Releases the leases of cancelled calls. Ignores leases that were committed or have expired.
     pub(crate) async fn give_back_dropped(&self) {
-        let dropped = std::mem::take(&mut *lock(&self.shared.dropped_leases));
+        let dropped = std::mem::take(&mut *lock(&self.released.leases));
         for DroppedLease { tenant, lease } in dropped {
-            let now = self.now();
+            let now = self.storage.now();
             let give = move |writer: &MemoryWriter<'_>| writer.return_lease(&lease, false, now);
-            if let Err(error) = self.write(&tenant, give).await {
+            if let Err(error) = self.storage.write(&tenant, give).await {
                 tracing::warn!(%error, %tenant, "turns stay leased until their lease is over");
             }
         }
@@ -306,68 +326,62 @@ impl Memories {
     ///
     /// # Errors
     /// [`MemoryError::LeaseLost`], or a fact that is invalid. Nothing is stored then.
-    pub async fn commit_extraction(
+    pub async fn commit(
         &self,
         tenant: &Arc<Tenant>,
         id: LeaseId,
         facts: Vec<ExtractedFact>,
     ) -> Result<ExtractionOutcome, MemoryError> {
-        let config = self.config();
+        let config = self.storage.config();
         if facts.len() > MemoryLimits::EXTRACTED {
             let limit = MemoryLimits::EXTRACTED;
             let problem = format!("{} are more than {limit}", facts.len());
             return Err(MemoryError::invalid("memories", problem));
         }
-        let now = self.now();
+        let now = self.storage.now();
         let content = Arc::new(format!("{facts:?}"));
         let known = Arc::clone(&content);
         let read = move |reader: &MemoryReader<'_>| match reader.repeated_commit(id, &known)? {
-            Some(earlier) => Ok(Leased::Committed(earlier)),
-            None => Ok(Leased::Runs(reader.lease(id, now)?)),
+            Some(earlier) => Ok(Err(earlier)),
+            None => Ok(Ok(reader.lease(id, now)?)),
         };
-        let lease = match self.read(&tenant.id, read).await? {
-            Leased::Runs(lease) => lease,
-            Leased::Committed(earlier) => return Ok(earlier),
+        let lease = match self.storage.read(&tenant.id, read).await? {
+            Ok(lease) => lease,
+            Err(earlier) => return Ok(earlier),
         };
         let commands = self.commands_of(tenant, &lease, facts).await?;
-        let committed = self
-            .write(&tenant.id, move |writer| {
-                // Two identical commits may run concurrently.
-                if let Some(earlier) = writer.repeated_commit(id, &content)? {
-                    return Ok(Committed::Before(earlier));
-                }
-                let results = remember_all(writer, &commands, &config.limits);
-                let lease = writer.commit_extraction(id, now)?;
-                let results = results?;
-                writer.keep_commit(&lease, &content, &results, now)?;
-                Ok(Committed::Now(ExtractionOutcome {
-                    cursor_seq: lease.to_seq,
-                    results,
-                }))
-            })
-            .await?;
-        match committed {
-            Committed::Now(outcome) => {
-                let noted = outcome.results.iter();
-                noted.for_each(|done| self.note_outcome(tenant, done));
-                Ok(outcome)
+        let commit = move |writer: &MemoryWriter<'_>| {
+            // Two identical commits may run concurrently.
+            if let Some(earlier) = writer.repeated_commit(id, &content)? {
+                return Ok(earlier);
             }
-            Committed::Before(earlier) => Ok(earlier),
-        }
+            let results = remember_all(writer, &commands, &config.limits);
+            let lease = writer.commit_extraction(id, now)?;
+            let results = results?;
+            writer.keep_commit(&lease, &content, &results, now)?;
+            Ok(ExtractionOutcome {
+                cursor_seq: lease.to_seq,
+                results,
+            })
+        };
+        let outcome = self.storage.write(&tenant.id, commit).await?;
+        let results = outcome.results.iter();
+        results.for_each(|done| self.facts.note_outcome(tenant, done));
+        Ok(outcome)
     }
 
     /// Computes the outcome of a commit of these facts by applying it and rolling back.
-    pub(super) async fn preview_extraction(
+    pub(super) async fn preview(
         &self,
         tenant: &Arc<Tenant>,
         lease: &Lease,
         facts: Vec<ExtractedFact>,
     ) -> Result<Vec<RememberOutcome>, MemoryError> {
-        let config = self.config();
+        let config = self.storage.config();
         let commands = self.commands_of(tenant, lease, facts).await?;
         let outcomes = Arc::new(Mutex::new(None));
         let given = Arc::clone(&outcomes);
-        let undone = self.write(&tenant.id, move |writer| {
+        let undone = self.storage.write(&tenant.id, move |writer| {
             *lock(&given) = Some(remember_all(writer, &commands, &config.limits)?);
             // The job of a rejected write is rolled back.
             Err::<(), _>(MemoryError::LeaseLost)
@@ -392,7 +406,7 @@ impl Memories {
         let command = |(index, found): (usize, ExtractedFact)| {
             let source = source_of(&found, lease, &said_at);
             source
-                .and_then(|source| self.command(found.fact, source, Origin::Extraction))
+                .and_then(|source| self.facts.command(found.fact, source, Origin::Extraction))
                 .map_err(|error| error.in_list("memories", index))
         };
         facts.into_iter().enumerate().map(command).collect()
@@ -406,7 +420,7 @@ impl Memories {
         generation: Option<Generation>,
         subject: Option<Subject>,
     ) -> Result<Unread, MemoryError> {
-        let live = self.live_head(tenant, session, generation).await?;
+        let live = self.storage.live_head(tenant, session, generation).await?;
         let (newest, whose) = match live {
             Some(head) => (Some(head.generation), head.subject),
             None => {
@@ -422,7 +436,7 @@ impl Memories {
             let problem = "is empty, and the session does not say whose memories these become";
             MemoryError::invalid("subject", problem)
         })?;
-        let now = self.now();
+        let now = self.storage.now();
         let mut unread = Unread {
             session: session.clone(),
             generation,
@@ -443,7 +457,7 @@ impl Memories {
             let remembered = reader.remembered_seqs(&unread.session, generation, cursor.seq)?;
             Ok((unread, remembered))
         };
-        let (mut unread, remembered) = self.read(&tenant.id, read).await?;
+        let (mut unread, remembered) = self.storage.read(&tenant.id, read).await?;
         // The bot has read the turns up to the last one from which it remembered a fact itself.
         if let Some(&newest) = remembered.last() {
             self.skip_to(tenant, &mut unread, newest).await?;
@@ -457,7 +471,7 @@ impl Memories {
         tenant: &Arc<Tenant>,
         unread: &mut Unread,
     ) -> Result<HistoryPage, MemoryError> {
-        let turns_max = self.config().limits.lease_turns;
+        let turns_max = self.storage.config().limits.lease_turns;
         for _ in 0..SKIPS_MAX {
             let (session, generation) = (&unread.session, Some(unread.generation));
             let turns_after =
@@ -510,16 +524,17 @@ impl Memories {
         to_seq: u64,
     ) -> Result<(), MemoryError> {
         let (session, subject) = (unread.session.clone(), unread.subject.clone());
-        let (generation, now) = (unread.generation, self.now());
-        self.write(&tenant.id, move |writer| {
-            writer.skip_turns(&session, generation, &subject, to_seq, now)
-        })
-        .await?;
+        let (generation, now) = (unread.generation, self.storage.now());
+        self.storage
+            .write(&tenant.id, move |writer| {
+                writer.skip_turns(&session, generation, &subject, to_seq, now)
+            })
+            .await?;
         unread.cursor_seq = to_seq;
         Ok(())
     }
 
-    /// Reads turns of a generation, from the journal if there is one.
+    /// Reads the turns of a lease.
     async fn turns_after(
         &self,
         tenant: &Arc<Tenant>,
@@ -528,17 +543,13 @@ impl Memories {
         after_seq: u64,
         turns_max: usize,
     ) -> Result<HistoryPage, MemoryError> {
-        let range = HistoryQuery {
-            scope: HistoryScope::Longest,
-            generation,
-            range: JournalRange {
-                after_seq,
-                turns_max,
-                bytes_max: MemoryLimits::LEASE_BYTES,
-                ..JournalRange::ALL
-            },
+        let range = JournalRange {
+            after_seq,
+            turns_max,
+            bytes_max: MemoryLimits::LEASE_BYTES,
+            ..JournalRange::ALL
         };
-        let page = self.shared.engine.commands.history(tenant, session, range);
+        let page = self.storage.history(tenant, session, generation, range);
         Ok(page.await?)
     }
 
@@ -548,7 +559,7 @@ impl Memories {
         tenant: &Arc<Tenant>,
         lease: &Lease,
     ) -> Result<BTreeMap<u64, Timestamp>, MemoryError> {
-        let turns_max = self.config().limits.lease_turns;
+        let turns_max = self.storage.config().limits.lease_turns;
         let (session, generation) = (&lease.session, Some(lease.generation));
         let page = self.turns_after(tenant, session, generation, lease.after_seq, turns_max);
         let page = match page.await {

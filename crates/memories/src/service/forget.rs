@@ -7,7 +7,7 @@ use memoird_core::ids::{MemoryId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_engine::Tenant;
 
-use super::Memories;
+use super::storage::MemoryStorage;
 use crate::error::MemoryError;
 use crate::requests::{ForgetOutcome, ForgetRequest};
 use crate::store::MemoryReader;
@@ -22,7 +22,13 @@ const ERASE_PAUSE: Duration = Duration::from_millis(20);
 /// Age at which a job that another daemon started is assumed to have lost its caller.
 const LEFT_AFTER: Duration = Duration::from_secs(600);
 
-impl Memories {
+/// Forgetting of memories. Clones share their state.
+#[derive(Clone, Debug)]
+pub struct Forgetting {
+    pub(crate) storage: Arc<MemoryStorage>,
+}
+
+impl Forgetting {
     /// Deletes memories. With `dry_run`, only counts them.
     ///
     /// # Errors
@@ -36,16 +42,18 @@ impl Memories {
     ) -> Result<ForgetOutcome, MemoryError> {
         if dry_run {
             let read = move |reader: &MemoryReader<'_>| reader.forget_count(&request);
-            return self.read(&tenant.id, read).await;
+            return self.storage.read(&tenant.id, read).await;
         }
-        let mut outcome = self.forget_all(&tenant.id, request, self.now()).await?;
+        let mut outcome = self
+            .forget_all(&tenant.id, request, self.storage.now())
+            .await?;
         outcome.erased &= self.have_no_copies();
         Ok(outcome)
     }
 
     /// Whether there are no backups, which would contain copies of the deleted memories.
     pub(super) fn have_no_copies(&self) -> bool {
-        self.shared.engine.erasures.copies().is_empty()
+        self.storage.engine.erasures.copies().is_empty()
     }
 
     /// Runs a job to completion and reports whether nothing is left on disk.
@@ -58,11 +66,12 @@ impl Memories {
         request: ForgetRequest,
         now: Timestamp,
     ) -> Result<ForgetOutcome, MemoryError> {
-        let job = self.next_id(now);
+        let job = self.storage.next_id(now);
         // If the call is cancelled or a write fails from here on, the maintenance worker continues
         // the job.
-        let mut unfinished = Unfinished::new(self, tenant, Some(job));
+        let mut unfinished = Unfinished::new(&self.storage, tenant, Some(job));
         let begun = self
+            .storage
             .write(tenant, move |writer| {
                 writer.forget_begin(job, &request, now)?;
                 writer.forget_step(job, ROWS_MAX)
@@ -77,7 +86,7 @@ impl Memories {
         } else {
             self.go_on_forgetting(tenant, job).await?
         };
-        let state = self.state(tenant);
+        let state = self.storage.state(tenant);
         state.counters.raise().forgotten += outcome.memories + outcome.superseded;
         outcome.erased = self.finish_jobs(tenant).await? && self.erased_soon(tenant).await;
         unfinished.is_done = outcome.erased;
@@ -93,7 +102,7 @@ impl Memories {
             if again > 0 {
                 tokio::time::sleep(ERASE_PAUSE).await;
             }
-            match self.erase(tenant).await {
+            match self.storage.truncate_log(tenant).await {
                 Ok(true) => return true,
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, "a log is emptied later"),
@@ -110,6 +119,7 @@ impl Memories {
     ) -> Result<ForgetOutcome, MemoryError> {
         loop {
             let progress = self
+                .storage
                 .write(tenant, move |writer| writer.forget_step(job, ROWS_MAX))
                 .await?;
             if progress.is_done {
@@ -118,31 +128,23 @@ impl Memories {
         }
     }
 
-    /// Truncates the WAL, which may still contain forgotten text.
-    ///
-    /// Returns `false` while a reader blocks it.
-    pub(crate) async fn erase(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
-        let (store, tenant) = (Arc::clone(self.store()?), tenant.clone());
-        let truncate = move || store.tenant(&tenant)?.truncate_log();
-        self.shared.engine.blocking.run(truncate).await?
-    }
-
     /// Continues jobs interrupted by a crash or a cancelled call.
     ///
     /// Returns `false` if other jobs are still being run by their callers.
     pub(crate) async fn finish_jobs(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let read = |reader: &MemoryReader<'_>| reader.forget_jobs();
-        let jobs = self.read(tenant, read).await?;
-        let state = self.state(tenant);
+        let jobs = self.storage.read(tenant, read).await?;
+        let state = self.storage.state(tenant);
         let is_open = |job: &MemoryId, has_caller: &mut bool| *has_caller || jobs.contains(job);
         state.forgetting().retain(is_open);
         let at = |moment: Timestamp| MemoryId::new(moment.as_ms(), 0);
-        let young = at(before(self.now(), LEFT_AFTER))..at(after(self.now(), LEFT_AFTER));
+        let young =
+            at(before(self.storage.now(), LEFT_AFTER))..at(after(self.storage.now(), LEFT_AFTER));
         let mut are_done = true;
         for job in jobs {
             // Its caller, here or at another daemon, runs it and returns the counts.
             let known = state.forgetting().get(&job).copied();
-            if known.unwrap_or(self.are_shared() && young.contains(&job)) {
+            if known.unwrap_or(self.storage.are_shared() && young.contains(&job)) {
                 are_done = false;
             } else {
                 self.go_on_forgetting(tenant, job).await?;
@@ -156,18 +158,22 @@ impl Memories {
 ///
 /// If dropped before the job is done, the maintenance worker continues it.
 pub(crate) struct Unfinished<'a> {
-    memories: &'a Memories,
+    storage: &'a MemoryStorage,
     tenant: &'a TenantId,
     job: Option<MemoryId>,
     pub(super) is_done: bool,
 }
 
 impl<'a> Unfinished<'a> {
-    pub(super) fn new(memories: &'a Memories, tenant: &'a TenantId, job: Option<MemoryId>) -> Self {
+    pub(super) fn new(
+        storage: &'a MemoryStorage,
+        tenant: &'a TenantId,
+        job: Option<MemoryId>,
+    ) -> Self {
         let begun = job.map(|job| (job, true));
-        memories.state(tenant).forgetting().extend(begun);
+        storage.state(tenant).forgetting().extend(begun);
         Self {
-            memories,
+            storage,
             tenant,
             job,
             is_done: false,
@@ -177,7 +183,7 @@ impl<'a> Unfinished<'a> {
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        let state = self.memories.state(self.tenant);
+        let state = self.storage.state(self.tenant);
         if let Some(job) = self.job {
             if self.is_done {
                 state.forgetting().remove(&job);
@@ -187,7 +193,7 @@ impl Drop for Unfinished<'_> {
         }
         if !self.is_done {
             state.leave_unfinished();
-            self.memories.shared.maintenance.add(self.tenant);
+            self.storage.maintenance.add(self.tenant);
         }
     }
 }

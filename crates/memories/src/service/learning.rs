@@ -14,8 +14,7 @@ use memoird_engine::{EventKind, FaultKind, ModelFault, Tenant, TextEnd};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::Memories;
-use super::extraction::{GenerationSelector, HeldLease, LeaseMode, Prepared};
+use super::extraction::{GenerationSelector, HeldLease, Learning, LeaseMode, Prepared};
 use crate::error::MemoryError;
 use crate::extractor::{Extractor, ExtractorRequest};
 use crate::lock;
@@ -49,7 +48,7 @@ struct ParsedReply {
     tokens: (u64, u64),
 }
 
-impl Memories {
+impl Learning {
     /// Extracts facts from the next unread turns of a session and stores them.
     ///
     /// A dry run calls the model too, and returns the facts without storing them.
@@ -65,7 +64,7 @@ impl Memories {
         subject: Option<Subject>,
         dry_run: bool,
     ) -> Result<LearnOutcome, MemoryError> {
-        let extractor = self.config().extractor.clone();
+        let extractor = self.storage.config().extractor.clone();
         let extractor = extractor.ok_or(MemoryError::NoExtractor)?;
         if let Some(after) = self.extractor_pause() {
             return Err(resting(after));
@@ -131,16 +130,16 @@ impl Memories {
 
     /// Time until the open breaker allows a trial call. `None` if it is not open.
     pub(crate) fn extractor_pause(&self) -> Option<Duration> {
-        let now = self.shared.engine.machine.now().steady;
-        let breaker = lock(&self.shared.extractor_breaker);
+        let now = self.storage.engine.machine.now().steady;
+        let breaker = lock(&self.breaker);
         (breaker.state(now, &BREAKER) == BreakerState::Open)
             .then(|| Duration::from_millis(breaker.pause_ms(now, &BREAKER).max(1)))
     }
 
     /// Whether the breaker admits a call now. A half-open breaker admits one trial.
     fn is_admitted(&self) -> bool {
-        let now = self.shared.engine.machine.now().steady;
-        lock(&self.shared.extractor_breaker).admits(now, &BREAKER)
+        let now = self.storage.engine.machine.now().steady;
+        lock(&self.breaker).admits(now, &BREAKER)
     }
 
     /// Calls the model, within the daily tokens and the duration of the lease.
@@ -150,12 +149,13 @@ impl Memories {
         extractor: &dyn Extractor,
         prepared: &Prepared,
     ) -> Result<ParsedReply, Failure> {
-        let config = self.config();
-        let day = day_number(self.now());
+        let config = self.storage.config();
+        let day = day_number(self.storage.now());
         let prompt_tokens = prepared.prompt.len() as u64 / TOKEN_BYTES;
         let counted = prompt_tokens + ANSWER_TOKENS;
         let limit = config.extraction.tokens_per_day;
         let spend = self
+            .storage
             .write(&tenant.id, move |writer| {
                 writer.spend_tokens(day, counted, limit)
             })
@@ -164,7 +164,7 @@ impl Memories {
             return Err(Failure::Refused(MemoryError::ExtractionSpent { limit }));
         }
         let correct = |used: u64| {
-            self.write(&tenant.id, move |writer| {
+            self.storage.write(&tenant.id, move |writer| {
                 writer.correct_tokens(day, counted, used)
             })
         };
@@ -204,7 +204,7 @@ impl Memories {
         let used = tokens.0.saturating_add(tokens.1);
         correct(used).await.map_err(Failure::Refused)?;
         {
-            let state = self.state(&tenant.id);
+            let state = self.storage.state(&tenant.id);
             let mut counts = state.counters.raise();
             counts.extraction_prompt_tokens += tokens.0;
             counts.extraction_answer_tokens += tokens.1;
@@ -226,8 +226,8 @@ impl Memories {
 
     /// Records in the breaker whether the provider is available.
     fn note_answer<T>(&self, answered: &Result<T, ModelFault>) {
-        let now = self.shared.engine.machine.now().steady;
-        let mut breaker = lock(&self.shared.extractor_breaker);
+        let now = self.storage.engine.machine.now().steady;
+        let mut breaker = lock(&self.breaker);
         match answered {
             Err(fault) if matches!(fault.kind, FaultKind::Later | FaultKind::Misconfigured) => {
                 breaker.failed(now, &BREAKER);
@@ -249,7 +249,7 @@ impl Memories {
             lines.any(|line| line.ends_with(&end))
         };
         let ids: Vec<MemoryId> = replaced(entries).filter(is_shown).collect();
-        let (subject, now) = (prepared.lease.subject.clone(), self.now());
+        let (subject, now) = (prepared.lease.subject.clone(), self.storage.now());
         let read = move |reader: &MemoryReader<'_>| {
             let mut known = BTreeMap::new();
             for id in ids {
@@ -271,14 +271,14 @@ impl Memories {
             }
             Ok(known)
         };
-        let known = self.read(&tenant.id, read).await?;
+        let known = self.storage.read(&tenant.id, read).await?;
         let shown = ExtractionInput {
             turns: &prepared.said,
             said_at: &prepared.said_at,
             known: &known,
             recalled: &prepared.recalled,
             now,
-            content_bytes: self.config().limits.content_bytes,
+            content_bytes: self.storage.config().limits.content_bytes,
         };
         Ok(judge(entries, &shown))
     }
@@ -292,11 +292,10 @@ impl Memories {
     ) -> Result<Vec<RememberOutcome>, MemoryError> {
         let once = async |facts: Vec<ExtractedFact>| {
             if prepared.held.is_some() {
-                let committed = self.commit_extraction(tenant, prepared.lease.id, facts);
+                let committed = self.commit(tenant, prepared.lease.id, facts);
                 committed.await.map(|outcome| outcome.results)
             } else {
-                self.preview_extraction(tenant, &prepared.lease, facts)
-                    .await
+                self.preview(tenant, &prepared.lease, facts).await
             }
         };
         match once(facts.clone()).await {
@@ -322,18 +321,18 @@ impl Memories {
         let (reason, problem) = failure.reason();
         let mut gave_up = false;
         if prepared.held.is_some() {
-            let (lease, now) = (prepared.lease.clone(), self.now());
+            let (lease, now) = (prepared.lease.clone(), self.storage.now());
             let session = lease.session.clone();
             let read = move |reader: &MemoryReader<'_>| reader.cursor(&session, lease.generation);
-            let failures = self.read(&tenant.id, read).await;
+            let failures = self.storage.read(&tenant.id, read).await;
             let failures = failures.map_or(0, |cursor| cursor.failures);
             if is_content && failures + 1 >= FAILURES_MAX {
-                let left = self.commit_extraction(tenant, prepared.lease.id, Vec::new());
+                let left = self.commit(tenant, prepared.lease.id, Vec::new());
                 gave_up = left.await.is_ok();
             }
             if !gave_up {
                 let lease = prepared.lease.clone();
-                let give = self.write(&tenant.id, move |writer| {
+                let give = self.storage.write(&tenant.id, move |writer| {
                     writer.return_lease(&lease, is_content, now)
                 });
                 if let Err(error) = give.await {
@@ -343,7 +342,11 @@ impl Memories {
             prepared.held.take().map(HeldLease::keep);
         }
         if !failure.is_put_off() {
-            self.state(&tenant.id).counters.raise().extractions_failed += 1;
+            self.storage
+                .state(&tenant.id)
+                .counters
+                .raise()
+                .extractions_failed += 1;
             tracing::warn!(
                 tenant = %tenant.id,
                 session = %prepared.lease.session,
@@ -367,7 +370,7 @@ impl Memories {
         let kept = outcome.entries.iter().filter(is_kept).count();
         let refused = outcome.entries.len() - kept;
         {
-            let state = self.state(&tenant.id);
+            let state = self.storage.state(&tenant.id);
             let mut counts = state.counters.raise();
             counts.extractions += 1;
             counts.extractions_refused += refused as u64;
@@ -385,8 +388,8 @@ impl Memories {
 
     fn publish(&self, tenant: &Arc<Tenant>, prepared: &Prepared, kind: EventKind) {
         let (session, generation) = (&prepared.lease.session, prepared.lease.generation);
-        let at = self.now();
-        let events = &self.shared.engine.events;
+        let at = self.storage.now();
+        let events = &self.storage.engine.events;
         events.publish(tenant, at, session, generation, kind);
     }
 }

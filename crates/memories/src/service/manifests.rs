@@ -1,15 +1,18 @@
-//! Cache of manifests. Bots request one with every turn, and memories change rarely.
+//! Manifests and their cache. Bots request one with every turn, and memories change rarely.
 
 use std::sync::{Arc, Mutex};
 
 use hashlink::LruCache;
 use memoird_core::ids::Subject;
 use memoird_core::time::Timestamp;
+use memoird_engine::Tenant;
 
+use super::recall::Recall;
 use crate::error::MemoryError;
 use crate::lock;
-use crate::rules::manifest::Manifest;
-use crate::store::TouchedManifests;
+use crate::rules::MemoryLimits;
+use crate::rules::manifest::{Caps, Manifest, manifest};
+use crate::store::{MemoryReader, TouchedManifests};
 
 /// Maximum cached manifests per tenant, of up to 25,000 bytes each.
 const KEPT_MAX: usize = 256;
@@ -75,6 +78,46 @@ impl Manifests {
             Ok(TouchedManifests::Nothing) | Err(_) => return,
         }
         kept.version += 1;
+    }
+}
+
+impl Recall {
+    /// Returns the manifest of a subject. 0 lines or bytes select the maximum.
+    pub async fn manifest(
+        &self,
+        tenant: &Tenant,
+        subject: Subject,
+        lines_max: usize,
+        bytes_max: usize,
+    ) -> Result<Arc<Manifest>, MemoryError> {
+        let at_most =
+            |asked: usize, limit: usize| if asked == 0 { limit } else { asked.min(limit) };
+        let caps = Caps {
+            lines: at_most(lines_max, MemoryLimits::MANIFEST_LINES),
+            bytes: at_most(bytes_max, MemoryLimits::MANIFEST_BYTES),
+        };
+        let key = (subject, caps.lines, caps.bytes);
+        let state = self.storage.state(&tenant.id);
+        let now = self.storage.now();
+        // Writes of other daemons do not invalidate the local cache.
+        let version = if self.storage.are_shared() {
+            None
+        } else {
+            match state.manifests.get(&key, now) {
+                Ok(known) => return Ok(known),
+                Err(version) => Some(version),
+            }
+        };
+        let subject = key.0.clone();
+        let read = move |reader: &MemoryReader<'_>| reader.manifest(&subject, now, caps.lines);
+        let rows = self.storage.read(&tenant.id, read).await?;
+        let made = Arc::new(manifest(&rows.memories, rows.total, caps));
+        if let Some(version) = version {
+            state
+                .manifests
+                .keep(version, key, Arc::clone(&made), rows.expires_at);
+        }
+        Ok(made)
     }
 }
 

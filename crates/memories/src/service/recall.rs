@@ -8,15 +8,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hashlink::LruCache;
-use memoird_core::breaker::BreakerPolicy;
-use memoird_core::idempotency::{Fingerprint, fingerprint};
+use memoird_core::breaker::{Breaker, BreakerPolicy};
+use memoird_core::idempotency::fingerprint;
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 use memoird_engine::{Stopwatch, Tenant};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tracing::warn;
 
-use super::Memories;
+use super::storage::MemoryStorage;
+use super::vectors::{TextVectors, without_secrets};
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
 use crate::lock;
@@ -26,15 +27,11 @@ use crate::rules::floor::Floor;
 use crate::rules::fusion::{
     Candidate, Candidates, Fused, HalfLives, Ranked, Standing, is_question,
 };
-use crate::rules::secrets::{self, SecretPolicy};
 use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind, MemoryLimits};
 use crate::store::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Scores};
 
 /// Minimum depth of each list before fusion.
 const DEPTH_MIN: usize = 50;
-/// Maximum cached query vectors. Bots repeat a query while an exchange continues.
-const VECTORS_KEPT: usize = 256;
-
 /// Note of a recall without a usable vector.
 const BY_WORDS: &str = "the embedder gave no vector of use: searched by words only";
 
@@ -57,23 +54,36 @@ struct Ranking {
     now: Timestamp,
 }
 
-/// Cached vectors of recent queries, by model and text.
+/// Recalls and manifests.
 #[derive(Debug)]
-pub(super) struct QueryVectors(pub(super) Mutex<LruCache<Fingerprint, Embedding>>);
-
-impl Default for QueryVectors {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(VECTORS_KEPT)))
-    }
+pub struct Recall {
+    pub(super) storage: Arc<MemoryStorage>,
+    vectors: Arc<TextVectors>,
+    reranker_breaker: Mutex<Breaker>,
+    seconds: Histogram,
 }
 
-impl Memories {
+impl Recall {
+    pub(super) fn new(storage: &Arc<MemoryStorage>, vectors: &Arc<TextVectors>) -> Self {
+        Self {
+            storage: Arc::clone(storage),
+            vectors: Arc::clone(vectors),
+            reranker_breaker: Mutex::default(),
+            seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
+        }
+    }
+
+    /// Duration of recalls, including the embedding of the query.
+    pub(super) fn seconds(&self) -> Histogram {
+        self.seconds.clone()
+    }
+
     /// Finds memories.
     ///
     /// # Errors
     /// [`MemoryError::Invalid`], [`MemoryError::NoEmbedder`], a failed embedder if the request
     /// demands vector search, or memories that cannot be read.
-    pub async fn recall(
+    pub async fn find(
         &self,
         tenant: &Arc<Tenant>,
         request: RecallRequest,
@@ -100,26 +110,26 @@ impl Memories {
         let watch = Stopwatch::start();
         let names_none = request.subjects.is_empty() && request.subject_prefix.is_empty();
         if let (true, Some(session)) = (names_none, &request.session) {
-            let head = self.live_head(tenant, session, None).await?;
+            let head = self.storage.live_head(tenant, session, None).await?;
             let subject = head.and_then(|head| head.subject);
             request.subjects.extend(subject);
         }
         let mut notes = Vec::new();
         let vector = self.query_vector(&request, &mut notes).await?;
-        let unrelated = vector.as_ref().map_or(0.0, |vector| {
-            self.shared.embedder_check.unrelated(&vector.model)
-        });
+        let unrelated = vector
+            .as_ref()
+            .map_or(0.0, |vector| self.vectors.check.unrelated(&vector.model));
         let mut mode = match (&vector, request.mode) {
             (None, _) => RecallMode::Lexical,
             (Some(_), RecallMode::Vector) => RecallMode::Vector,
             (Some(_), _) => RecallMode::Hybrid,
         };
-        let now = self.now();
+        let now = self.storage.now();
         let mut search = request.clone();
         let reranker = if request.without_reranker {
             None
         } else {
-            self.config().reranker.clone()
+            self.storage.config().reranker.clone()
         };
         let judged_max = reranker
             .as_ref()
@@ -130,7 +140,7 @@ impl Memories {
             search.query.clear();
         }
         let look = move |reader: &MemoryReader<'_>| look_up(reader, &search, vector.as_ref(), now);
-        let (lists, misfit) = self.read(&tenant.id, look).await?;
+        let (lists, misfit) = self.storage.read(&tenant.id, look).await?;
         if let Some(detail) = misfit {
             if !request.vector.is_empty() {
                 return Err(MemoryError::invalid("vector", detail));
@@ -173,9 +183,9 @@ impl Memories {
         if is_recorded {
             self.record_recall(tenant, &request, &hits, now);
         }
-        let state = self.state(&tenant.id);
+        let state = self.storage.state(&tenant.id);
         *state.counters.raise().recalls(mode) += 1;
-        self.shared.recall_seconds.observe(watch.seconds());
+        self.seconds.observe(watch.seconds());
         Ok(RecallOutcome {
             hits,
             mode,
@@ -189,10 +199,10 @@ impl Memories {
         &self,
         mut request: RecallRequest,
     ) -> Result<RecallRequest, MemoryError> {
-        let config = self.config();
+        let config = self.storage.config();
         let has_vector = !request.vector.is_empty();
         let needs_embedder = request.mode == RecallMode::Vector && !has_vector;
-        if needs_embedder && config.embedder.is_none() && self.store()?.has_vectors() {
+        if needs_embedder && config.embedder.is_none() && self.storage.store()?.has_vectors() {
             return Err(MemoryError::NoEmbedder);
         }
         let end = request.query.floor_char_boundary(MemoryLimits::QUERY_BYTES);
@@ -235,24 +245,24 @@ impl Memories {
         if request.mode == RecallMode::Lexical {
             return Ok(None);
         }
-        if !self.store()?.has_vectors() {
+        if !self.storage.store()?.has_vectors() {
             notes.push("the database has no pgvector: searched by words only".to_owned());
             return match request.mode {
                 RecallMode::Vector => Err(MemoryError::NoVectors),
                 _ => Ok(None),
             };
         }
-        if let Some(given) = self.given_vector(request.vector.clone())? {
+        if let Some(given) = self.vectors.given_vector(request.vector.clone())? {
             return Ok(Some(given));
         }
-        match self.vector_of(Purpose::Query, &request.query).await {
+        match self.vectors.vector_of(Purpose::Query, &request.query).await {
             Ok(None) if request.mode == RecallMode::Hybrid => {
                 notes.push("no embedder is configured: searched by words only".to_owned());
                 Ok(None)
             }
             Err(error) if request.mode != RecallMode::Vector => {
                 // The failed check has already logged the collapse.
-                if !self.shared.embedder_check.is_collapsed() {
+                if !self.vectors.check.is_collapsed() {
                     warn!(%error, "a recall goes by words only");
                 }
                 notes.push(BY_WORDS.to_owned());
@@ -260,43 +270,6 @@ impl Memories {
             }
             vector => vector,
         }
-    }
-
-    /// Embeds a text within `query_wait`. `None` without an embedder.
-    pub(super) async fn vector_of(
-        &self,
-        purpose: Purpose,
-        text: &str,
-    ) -> Result<Option<Embedding>, MemoryError> {
-        let config = self.config();
-        let Some(embedder) = &config.embedder else {
-            return Ok(None);
-        };
-        let key = fingerprint([embedder.model(), &format!("{purpose:?}"), text].map(str::as_bytes));
-        let known = &self.shared.query_vectors.0;
-        let is_collapsed = self.shared.embedder_check.is_collapsed();
-        if !is_collapsed && let Some(vector) = lock(known).get(&key) {
-            return Ok(Some(vector.clone()));
-        }
-        let failed = |detail: String| MemoryError::EmbedderFailed { detail };
-        let text = without_secrets(text, config.secrets);
-        let embedding = self.embed(&**embedder, purpose, vec![text]);
-        let values = tokio::time::timeout(config.query_wait, embedding)
-            .await
-            .map_err(|_| failed(format!("no answer in {:?}", config.query_wait)))?
-            .map_err(|error| failed(error.to_string()))?;
-        let [values] = <[Vec<f32>; 1]>::try_from(values)
-            .map_err(|given| failed(format!("{} vectors for one text", given.len())))?;
-        if !Embedding::is_measurable(&values) {
-            let problem = "the vector is empty, zero, not finite, or too short or long";
-            return Err(failed(problem.to_owned()));
-        }
-        let vector = Embedding {
-            model: embedder.model().into(),
-            values,
-        };
-        lock(known).insert(key, vector.clone());
-        Ok(Some(vector))
     }
 
     /// Reranks the best hits of a ranking.
@@ -310,8 +283,8 @@ impl Memories {
         ranking: &mut Ranking,
         fused: &[Fused<MemoryId>],
     ) -> Result<(), String> {
-        let breaker = &self.shared.reranker_breaker;
-        let now = || self.shared.engine.machine.now().steady;
+        let breaker = &self.reranker_breaker;
+        let now = || self.storage.engine.machine.now().steady;
         if !lock(breaker).admits(now(), &RERANKER_BREAKER) {
             return Err(format!(
                 "{} failed again and again, and has a pause",
@@ -322,7 +295,7 @@ impl Memories {
         let best: Vec<MemoryId> = best.map(|one| one.ranked.id).collect();
         let content = |id: &MemoryId| ranking.memories.get(id).map_or("", |it| &it.content);
         let documents = best.iter().map(|id| content(id).to_owned()).collect();
-        let query = without_secrets(query, self.config().secrets);
+        let query = without_secrets(query, self.storage.config().secrets);
         let scores = reranker.rerank(query, documents).await;
         let is_good = |scores: &Vec<f64>| {
             scores.len() == best.len() && scores.iter().all(|score| (0.0..=1.0).contains(score))
@@ -367,7 +340,7 @@ impl Memories {
             }
         };
         Ranking {
-            half_lives: self.config().half_lives,
+            half_lives: self.storage.config().half_lives,
             candidates: Candidates {
                 list: lists.memories.iter().map(candidate).collect(),
                 said_after: lists.said_after,
@@ -402,10 +375,10 @@ impl Memories {
             query: fingerprint([request.query.trim().to_lowercase().as_bytes()]),
             hits: hits.collect(),
         };
-        let config = self.config();
-        let state = self.state(&tenant.id);
+        let config = self.storage.config();
+        let state = self.storage.state(&tenant.id);
         if state.leave(move |writer| writer.record_recall(&event, &config.limits)) {
-            self.shared.maintenance.add(&tenant.id);
+            self.storage.maintenance.add(&tenant.id);
         } else {
             state.counters.raise().recalls_lost += 1;
         }
@@ -449,16 +422,6 @@ impl Ranking {
 /// Age in milliseconds. Negative if the memory was observed in the future.
 fn age_ms(memory: &Memory, now: Timestamp) -> i64 {
     now.as_ms().saturating_sub(memory.observed_at.as_ms())
-}
-
-/// Redacts a query before it is sent to a provider.
-///
-/// Memories were checked for secrets when they were stored; queries were not.
-fn without_secrets(query: &str, policy: SecretPolicy) -> String {
-    match policy {
-        SecretPolicy::Allow => query.to_owned(),
-        _ => secrets::redacted(query, &secrets::find(query)),
-    }
 }
 
 /// Searches by words and by vector.

@@ -9,7 +9,7 @@ use memoird_core::turn::{PartKind, Turn};
 use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, JournalRange, Tenant};
 use memoird_store::encoding;
 
-use super::Memories;
+use super::storage::MemoryStorage;
 use crate::error::MemoryError;
 use crate::rules::{Source, checked_seqs};
 
@@ -31,7 +31,7 @@ pub(super) struct SourceTurns {
     pub(super) at_seq: Option<u64>,
 }
 
-impl Memories {
+impl MemoryStorage {
     /// Returns the head of a live session, if it is of the given generation.
     pub(super) async fn live_head(
         &self,
@@ -40,7 +40,7 @@ impl Memories {
         generation: Option<Generation>,
     ) -> Result<Option<Head>, MemoryError> {
         let is_named = |head: &Head| generation.is_none_or(|named| named == head.generation);
-        match self.shared.engine.commands.session(tenant, session).await {
+        match self.engine.commands.session(tenant, session).await {
             Ok(view) => Ok(Some(view.head).filter(is_named)),
             Err(EngineError::SessionNotFound { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -128,6 +128,22 @@ impl Memories {
         }
     }
 
+    /// Reads turns of a generation, from the journal if there is one.
+    pub(super) async fn history(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        generation: Option<Generation>,
+        range: JournalRange,
+    ) -> Result<HistoryPage, EngineError> {
+        let query = HistoryQuery {
+            scope: HistoryScope::Longest,
+            generation,
+            range,
+        };
+        self.engine.commands.history(tenant, session, query).await
+    }
+
     async fn source_page(
         &self,
         tenant: &Arc<Tenant>,
@@ -136,17 +152,13 @@ impl Memories {
         after_seq: u64,
         turns_max: usize,
     ) -> Result<HistoryPage, MemoryError> {
-        let range = HistoryQuery {
-            scope: HistoryScope::Longest,
-            generation,
-            range: JournalRange {
-                after_seq,
-                turns_max,
-                bytes_max: SOURCE_BYTES_MAX,
-                ..JournalRange::ALL
-            },
+        let range = JournalRange {
+            after_seq,
+            turns_max,
+            bytes_max: SOURCE_BYTES_MAX,
+            ..JournalRange::ALL
         };
-        let page = self.shared.engine.commands.history(tenant, session, range);
+        let page = self.history(tenant, session, generation, range);
         page.await.map_err(|error| match error {
             EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. } => {
                 let problem = format!("session {session} has no such turns (any more)");

@@ -17,7 +17,7 @@ use memoird_engine::{
 use memoird_formats::tokens::Scale;
 use memoird_store::encoding;
 
-use super::Memories;
+use super::recall::Recall;
 use super::sources::text_of;
 use crate::error::MemoryError;
 use crate::requests::{RecallHit, RecallRequest};
@@ -37,7 +37,7 @@ const WORDS_MIN: usize = 3;
 /// A recall for one window. The engine runs it; afterwards it contains the hits.
 #[derive(Debug)]
 pub struct RecallForWindow {
-    memories: Memories,
+    recall: Arc<Recall>,
     tenant: Arc<Tenant>,
     request: RecallRequest,
     hits: OnceLock<Arc<[RecallHit]>>,
@@ -52,18 +52,18 @@ struct Candidates {
     now: Timestamp,
 }
 
-impl Memories {
+impl Recall {
     /// Prepares a recall for a window. With an empty query, the current exchange is the query.
     ///
     /// # Errors
-    /// The errors of [`Memories::recall`] about invalid requests.
+    /// The errors of [`Recall::find`] about invalid requests.
     pub fn for_window(
-        &self,
+        self: &Arc<Self>,
         tenant: &Arc<Tenant>,
         request: RecallRequest,
     ) -> Result<Arc<RecallForWindow>, MemoryError> {
         Ok(Arc::new(RecallForWindow {
-            memories: self.clone(),
+            recall: Arc::clone(self),
             tenant: Arc::clone(tenant),
             request: self.checked_recall(request)?,
             hits: OnceLock::new(),
@@ -96,10 +96,10 @@ impl RecallForWindow {
         if exchange::telling_words(&request.query) == 0 {
             return RecallResult::default();
         }
-        let config = self.memories.config();
+        let config = self.recall.storage.config();
         let is_recorded = !room.peek && !request.explain;
         let outcome = self
-            .memories
+            .recall
             .recall_checked(&self.tenant, request, is_recorded, Floor::Window)
             .await;
         let outcome = match outcome {
@@ -109,7 +109,7 @@ impl RecallForWindow {
         let tokens_max = config
             .window_tokens
             .min(room.input_budget / 100 * SHARE_PERCENT);
-        let now = self.memories.now();
+        let now = self.recall.storage.now();
         let hits: Arc<[RecallHit]> = outcome.hits.into();
         let whole = block_of(hits.iter(), now, tokens_max, room.scale);
         let mut notes = outcome.notes;
@@ -149,7 +149,7 @@ impl RecallForWindow {
                 ..JournalRange::ALL
             },
         };
-        let commands = &self.memories.shared.engine.commands;
+        let commands = &self.recall.storage.engine.commands;
         let page = match commands.history(&self.tenant, session, query).await {
             Ok(page) => page,
             Err(EngineError::SessionNotFound { .. }) => return Ok(String::new()),

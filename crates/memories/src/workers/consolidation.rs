@@ -2,6 +2,8 @@
 //!
 //! The maintenance worker starts it when it is due.
 
+use std::sync::Arc;
+
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 use tracing::info;
@@ -10,25 +12,40 @@ use crate::error::MemoryError;
 use crate::requests::ForgetRequest;
 use crate::rules::Pin;
 use crate::rules::consolidation::{ConsolidationPlan, Evidence, plan};
-use crate::service::Memories;
+use crate::service::{Forgetting, MemoryStorage};
 use crate::store::MemoryReader;
 use crate::store::time::ms;
 
 /// Memories per read.
 const PAGE_MAX: usize = 1_000;
-impl Memories {
+
+/// Consolidations. Clones share their state.
+#[derive(Clone, Debug)]
+pub struct Consolidation {
+    pub(super) storage: Arc<MemoryStorage>,
+    pub(super) forgetting: Forgetting,
+}
+
+impl Consolidation {
+    pub(crate) fn new(forgetting: Forgetting) -> Self {
+        Self {
+            storage: Arc::clone(&forgetting.storage),
+            forgetting,
+        }
+    }
+
     /// Consolidates the memories of a tenant if the configured interval has passed.
-    pub(super) async fn consolidate_when_due(&self, tenant: &TenantId) -> Result<(), MemoryError> {
-        let Some(interval) = self.config().consolidation_interval else {
+    pub(super) async fn run_when_due(&self, tenant: &TenantId) -> Result<(), MemoryError> {
+        let Some(interval) = self.storage.config().consolidation_interval else {
             return Ok(());
         };
         let read = |reader: &MemoryReader<'_>| reader.consolidated_at();
-        let last = self.read(tenant, read).await?;
-        let now_ms = self.now().as_ms();
+        let last = self.storage.read(tenant, read).await?;
+        let now_ms = self.storage.now().as_ms();
         // A clock that was set back must not delay it indefinitely.
         let is_due = last.is_none_or(|last| (now_ms - last.as_ms()).abs() >= ms(interval));
         if is_due {
-            self.consolidate_tenant(tenant, false).await?;
+            self.run_tenant(tenant, false).await?;
         }
         Ok(())
     }
@@ -36,18 +53,18 @@ impl Memories {
     /// Consolidates one tenant, or all tenants that have memories.
     ///
     /// Returns a report per tenant, as a JSON object.
-    pub async fn consolidate(
+    pub async fn run(
         &self,
         tenant: Option<&TenantId>,
         dry_run: bool,
     ) -> Result<Vec<(TenantId, String)>, MemoryError> {
         let tenants = match tenant {
             Some(tenant) => vec![tenant.clone()],
-            None => self.tenants().await?,
+            None => self.storage.tenants().await?,
         };
         let mut reports = Vec::with_capacity(tenants.len());
         for tenant in tenants {
-            let report = self.consolidate_tenant(&tenant, dry_run).await?;
+            let report = self.run_tenant(&tenant, dry_run).await?;
             reports.push((tenant, report));
         }
         Ok(reports)
@@ -57,14 +74,10 @@ impl Memories {
     ///
     /// If it is interrupted, the next sweep completes it, because a plan only depends on the
     /// memories and their recalls.
-    async fn consolidate_tenant(
-        &self,
-        tenant: &TenantId,
-        dry_run: bool,
-    ) -> Result<String, MemoryError> {
-        let now = self.now();
+    async fn run_tenant(&self, tenant: &TenantId, dry_run: bool) -> Result<String, MemoryError> {
+        let now = self.storage.now();
         let evidence = self.evidence(tenant, now).await?;
-        let settings = self.config().consolidation.clone();
+        let settings = self.storage.config().consolidation.clone();
         let plan = plan(&evidence, now, &settings);
         if !dry_run {
             self.carry_out(tenant, &plan, &evidence, now).await?;
@@ -89,7 +102,7 @@ impl Memories {
         let (mut evidence, mut after) = (Vec::new(), None);
         loop {
             let read = move |reader: &MemoryReader<'_>| reader.evidence_page(after, PAGE_MAX, now);
-            let page = self.read(tenant, read).await?;
+            let page = self.storage.read(tenant, read).await?;
             let Some(last) = page.last() else {
                 return Ok(evidence);
             };
@@ -107,6 +120,7 @@ impl Memories {
     ) -> Result<(), MemoryError> {
         let (promote, demote) = (plan.promote.clone(), plan.demote.clone());
         let promoted = self
+            .storage
             .write(tenant, move |writer| {
                 let promoted = writer.pin(&promote, Pin::Consolidation, now)?;
                 writer.unpin(&demote, now)?;
@@ -114,12 +128,12 @@ impl Memories {
                 Ok(promoted)
             })
             .await?;
-        let state = self.state(tenant);
+        let state = self.storage.state(tenant);
         state.counters.raise().promoted += promoted as u64;
         let is_over = |one: &&Evidence| plan.delete.binary_search(&one.id).is_ok();
         for one in evidence.iter().filter(is_over) {
             let unused = ForgetRequest::Unused(one.clone());
-            match self.forget_all(tenant, unused, now).await {
+            match self.forgetting.forget_all(tenant, unused, now).await {
                 // It was used or forgotten in the meantime.
                 Err(error) if !error.is_refusal() => return Err(error),
                 _ => {}

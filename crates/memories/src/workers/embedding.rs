@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::embedder::{Embedder, Purpose};
 use crate::error::MemoryError;
-use crate::service::Memories;
+use crate::service::{MemoryStorage, TextVectors};
 use crate::store::time::after;
 use crate::store::{Due, Embedding, MemoryReader, MemoryWriter};
 
@@ -32,7 +32,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(600);
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 pub(super) struct EmbeddingWorker {
-    memories: Memories,
+    storage: Arc<MemoryStorage>,
+    vectors: Arc<TextVectors>,
     /// Tenants for which the model in use is set.
     prepared: HashSet<TenantId>,
     /// Tenants with texts that are due later.
@@ -48,9 +49,10 @@ enum RemainingWork {
 }
 
 impl EmbeddingWorker {
-    pub(super) fn new(memories: Memories) -> Self {
+    pub(super) fn new(vectors: Arc<TextVectors>) -> Self {
         Self {
-            memories,
+            storage: Arc::clone(&vectors.storage),
+            vectors,
             prepared: HashSet::new(),
             later: BTreeSet::new(),
         }
@@ -58,13 +60,13 @@ impl EmbeddingWorker {
 
     /// Embeds one batch of a tenant's texts.
     async fn embed(&mut self, tenant: &TenantId) -> Result<RemainingWork, MemoryError> {
-        let memories = &self.memories;
-        let embedder = memories.config().embedder.clone();
+        let storage = Arc::clone(&self.storage);
+        let embedder = storage.config().embedder.clone();
         if !self.prepared.contains(tenant) {
             let model = embedder
                 .as_ref()
                 .map(|embedder| embedder.model().to_owned());
-            let set = memories.write(tenant, move |writer| {
+            let set = storage.write(tenant, move |writer| {
                 writer.set_embedding_model(model.as_deref())
             });
             let is_new = set.await?;
@@ -74,41 +76,41 @@ impl EmbeddingWorker {
             }
             if let Some(embedder) = &embedder {
                 let model = embedder.model().to_owned();
-                let known = memories.read(tenant, move |reader| reader.any_embedded(&model));
+                let known = storage.read(tenant, move |reader| reader.any_embedded(&model));
                 if let Some((text, vector)) = known.await? {
-                    memories.shared.embedder_check.remember(text, vector);
+                    self.vectors.check.remember(text, vector);
                 }
             }
         }
         let Some(embedder) = embedder else {
             return Ok(RemainingWork::Nothing);
         };
-        let now = memories.now();
-        if let Some(due) = memories.shared.embedder_check.next_check(now) {
+        let now = storage.now();
+        if let Some(due) = self.vectors.check.next_check(now) {
             return Ok(RemainingWork::Later(due));
         }
         let (model, count) = (embedder.model().to_owned(), embedder.batch_max().max(1));
         let wanted = model.clone();
-        let (due, next) = if memories.are_shared() {
+        let (due, next) = if storage.are_shared() {
             // Claim the texts, so that no other daemon embeds them concurrently.
             let until = after(now, CLAIM);
             let claim = move |writer: &MemoryWriter<'_>| {
                 let due = writer.claim_embeddings(&model, now, count, until)?;
                 Ok((due, writer.embeddings_next_due(now)?))
             };
-            memories.write(tenant, claim).await?
+            storage.write(tenant, claim).await?
         } else {
             let read = move |reader: &MemoryReader<'_>| {
                 let due = reader.embeddings_due(&model, now, count)?;
                 Ok((due, reader.embeddings_next_due(now)?))
             };
-            memories.read(tenant, read).await?
+            storage.read(tenant, read).await?
         };
         if !due.is_empty() {
-            memories.embed_batch(tenant, &embedder, due).await?;
+            self.embed_batch(tenant, &embedder, due).await?;
             return Ok(RemainingWork::More);
         }
-        let fill = memories.write(tenant, move |writer| {
+        let fill = storage.write(tenant, move |writer| {
             let left = writer.backfill(BACKFILL_MAX, now)?;
             // Queued memories that are being forgotten are not due.
             let is_due = !writer.embeddings_due(&wanted, now, 1)?.is_empty();
@@ -122,10 +124,10 @@ impl EmbeddingWorker {
     }
 
     fn wake_what_is_due(&mut self) {
-        let now = self.memories.now();
+        let now = self.storage.now();
         while self.later.first().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, tenant)) = self.later.pop_first() {
-                self.memories.shared.embedding.add(&tenant);
+                self.storage.embedding.add(&tenant);
             }
         }
     }
@@ -139,11 +141,11 @@ impl Worker for EmbeddingWorker {
     async fn wait(&mut self) {
         loop {
             self.wake_what_is_due();
-            let queued = self.memories.shared.embedding.wait();
+            let queued = self.storage.embedding.wait();
             let Some((due, _)) = self.later.first() else {
                 return queued.await;
             };
-            let ahead_ms = due.as_ms() - self.memories.now().as_ms();
+            let ahead_ms = due.as_ms() - self.storage.now().as_ms();
             let pause = Duration::from_millis(u64::try_from(ahead_ms).unwrap_or(0).max(1));
             tokio::select! {
                 () = queued => return,
@@ -153,13 +155,13 @@ impl Worker for EmbeddingWorker {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        let Some(tenant) = self.memories.shared.embedding.take() else {
+        let Some(tenant) = self.storage.embedding.take() else {
             return Ok(());
         };
         let left = self.embed(&tenant).await;
         match left {
             Ok(RemainingWork::Nothing) => {}
-            Ok(RemainingWork::More) | Err(_) => self.memories.shared.embedding.add(&tenant),
+            Ok(RemainingWork::More) | Err(_) => self.storage.embedding.add(&tenant),
             Ok(RemainingWork::Later(due)) => {
                 self.later.insert((due, tenant));
             }
@@ -174,7 +176,7 @@ fn may_be_of_one(fault: &ModelFault, due: &[Due]) -> bool {
     fault.is_refusal() || fault.kind == FaultKind::Later && is_again()
 }
 
-impl Memories {
+impl EmbeddingWorker {
     /// Embeds texts and stores their vectors.
     ///
     /// If the embedder rejects a batch, or fails repeatedly, embeds each text separately.
@@ -184,14 +186,14 @@ impl Memories {
         embedder: &Arc<dyn Embedder>,
         due: Vec<Due>,
     ) -> Result<(), MemoryError> {
-        match self.vectors(embedder, &due).await {
+        match self.embed_due(embedder, &due).await {
             Ok(vectors) => {
                 self.store_vectors(tenant, embedder.model(), due, vectors)
                     .await
             }
             // The texts are not the cause and stay queued. The collapse was logged when it was
             // detected.
-            Err(_) if self.shared.embedder_check.is_collapsed() => Ok(()),
+            Err(_) if self.vectors.check.is_collapsed() => Ok(()),
             Err(fault) if due.len() > 1 && may_be_of_one(&fault, &due) => {
                 for text in due {
                     let alone = vec![text];
@@ -201,7 +203,7 @@ impl Memories {
                 Ok(())
             }
             // The texts stay queued for the next start of the daemon.
-            Err(_) if self.shared.engine.stopping().is_cancelled() => {
+            Err(_) if self.storage.engine.stopping().is_cancelled() => {
                 Err(EngineError::Stopping.into())
             }
             Err(fault) => {
@@ -218,15 +220,15 @@ impl Memories {
         }
     }
 
-    async fn vectors(
+    async fn embed_due(
         &self,
         embedder: &Arc<dyn Embedder>,
         due: &[Due],
     ) -> Result<Vec<Vec<f32>>, ModelFault> {
         let texts = due.iter().map(|due| due.content.clone()).collect();
         let later = |problem: String| ModelFault::new(FaultKind::Later, problem);
-        let embedding = self.embed(&**embedder, Purpose::Memory, texts);
-        let stopping = self.shared.engine.stopping();
+        let embedding = self.vectors.embed(&**embedder, Purpose::Memory, texts);
+        let stopping = self.storage.engine.stopping();
         let vectors = tokio::select! {
             biased;
             () = stopping.cancelled() => return Err(later("the daemon stops".to_owned())),
@@ -247,9 +249,10 @@ impl Memories {
         due: Vec<Due>,
         vectors: Vec<Vec<f32>>,
     ) -> Result<(), MemoryError> {
-        let (model, now): (Arc<str>, _) = (model.into(), self.now());
-        let config = self.config();
+        let (model, now): (Arc<str>, _) = (model.into(), self.storage.now());
+        let config = self.storage.config();
         let (merged, given_up) = self
+            .storage
             .write(tenant, move |writer| {
                 let (mut merged, mut given_up) = (0_u64, 0_u64);
                 for (text, values) in due.into_iter().zip(vectors) {
@@ -279,7 +282,7 @@ impl Memories {
                 Ok((merged, given_up))
             })
             .await?;
-        let state = self.state(tenant);
+        let state = self.storage.state(tenant);
         let mut counts = state.counters.raise();
         counts.merged += merged;
         counts.embedding_failed += given_up;
@@ -301,18 +304,19 @@ impl Memories {
         let give_up = fault.is_refusal();
         if give_up {
             warn!(%tenant, error = %fault, "a memory is found by words only");
-            let state = self.state(tenant);
+            let state = self.storage.state(tenant);
             state.counters.raise().embedding_failed += due.len() as u64;
         }
-        let (problem, now) = (fault.problem.clone(), self.now());
-        self.write(tenant, move |writer| {
-            for text in due {
-                let grown = Duration::from_secs(1 << text.tries.min(10));
-                let again = after(now, grown.max(asked).min(PAUSE_MAX));
-                writer.embed_failed(text.id, text.revision, &problem, again, give_up)?;
-            }
-            Ok(())
-        })
-        .await
+        let (problem, now) = (fault.problem.clone(), self.storage.now());
+        self.storage
+            .write(tenant, move |writer| {
+                for text in due {
+                    let grown = Duration::from_secs(1 << text.tries.min(10));
+                    let again = after(now, grown.max(asked).min(PAUSE_MAX));
+                    writer.embed_failed(text.id, text.revision, &problem, again, give_up)?;
+                }
+                Ok(())
+            })
+            .await
     }
 }

@@ -1,21 +1,24 @@
 //! Extracts facts in the background with the configured model.
 //!
 //! The worker follows the journal, records which generations have new turns, and calls
-//! `Memories::learn` for those that are due. Extraction cursors are stored with each tenant's
+//! `Learning::learn` for those that are due. Extraction cursors are stored with each tenant's
 //! memories. The stored journal position never passes a turn that was not extracted, so no turn is
 //! lost in a crash. Only the leading daemon of a cluster extracts.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::ids::{Generation, SessionKey, TenantId};
+use memoird_core::time::Timestamp;
 use memoird_engine::{EngineError, Transcripts, WorkError, Worker};
 use tokio::task::{self, JoinError, JoinSet};
 use tracing::{error, info, warn};
 
 use crate::config::{After, ExtractionConfig};
 use crate::error::MemoryError;
-use crate::service::Memories;
+use crate::service::Learning;
+use crate::store::MemoryStore;
 
 /// Maximum turns of the journal per step.
 const STEP_TURNS: usize = 1_024;
@@ -48,7 +51,7 @@ const LOOK_AT_OTHERS: Duration = Duration::from_secs(2);
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 pub(super) struct LearningWorker {
-    memories: Memories,
+    learning: Arc<Learning>,
     /// Journal position up to which turns were read. `None` before the first read.
     followed: Option<u64>,
     /// Last known change of the journal before it was read.
@@ -107,9 +110,9 @@ enum Ended {
 }
 
 impl LearningWorker {
-    pub(super) fn new(memories: Memories) -> Self {
+    pub(super) fn new(learning: Arc<Learning>) -> Self {
         Self {
-            memories,
+            learning,
             followed: None,
             seen: 0,
             has_more: true,
@@ -126,22 +129,22 @@ impl LearningWorker {
     }
 
     fn transcripts(&self) -> &Transcripts {
-        &self.memories.shared.engine.transcripts
+        &self.learning.storage.engine.transcripts
     }
 
     fn now_ms(&self) -> u64 {
-        self.memories.shared.engine.machine.now().steady.0
+        self.learning.storage.engine.machine.now().steady.0
     }
 
     /// The configuration. `None` without an extraction model, or if another daemon leads.
     fn config(&self) -> Option<ExtractionConfig> {
-        self.configured().filter(|_| self.memories.leads())
+        self.configured().filter(|_| self.learning.storage.leads())
     }
 
     /// The configuration. `None` without an extraction model.
     fn configured(&self) -> Option<ExtractionConfig> {
-        let config = self.memories.config();
-        let is_on = self.memories.is_on() && self.transcripts().have_journal();
+        let config = self.learning.storage.config();
+        let is_on = self.learning.storage.is_on() && self.transcripts().have_journal();
         (is_on && config.extractor.is_some()).then_some(config.extraction)
     }
 
@@ -218,7 +221,7 @@ impl LearningWorker {
             .written_after(u64::MAX >> 1, 1, 1)
             .await?;
         let last = written.last_number;
-        let begin = match self.memories.read_learnt().await? {
+        let begin = match self.learning.storage.run(MemoryStore::read_learnt).await? {
             Some(number) if number <= last => number,
             // An older journal was restored.
             Some(_) => 0,
@@ -233,7 +236,8 @@ impl LearningWorker {
 
     async fn save(&mut self, number: u64) -> Result<(), MemoryError> {
         if self.saved != Some(number) {
-            self.memories.write_learnt(number).await?;
+            let storage = &self.learning.storage;
+            storage.run(move |store| store.write_learnt(number)).await?;
             self.saved = Some(number);
         }
         Ok(())
@@ -278,7 +282,7 @@ impl LearningWorker {
         let due = self.due.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
         let due: Vec<Generation> = due.take(DUE_SEEN_MAX).map(|(_, it)| *it).collect();
         for generation in due {
-            if self.tasks.len() >= config.concurrency || self.memories.extractor_pause().is_some() {
+            if self.tasks.len() >= config.concurrency || self.learning.extractor_pause().is_some() {
                 return;
             }
             if self.is_ready(generation, config).await {
@@ -301,7 +305,7 @@ impl LearningWorker {
             return true;
         }
         let key = pending.key.clone();
-        let engine = &self.memories.shared.engine;
+        let engine = &self.learning.storage.engine;
         let tenant = engine.tenants.get_or_insert(&key.tenant);
         let lives = match engine.commands.session(&tenant, &key.session).await {
             Ok(view) => view.head.generation == generation,
@@ -337,8 +341,8 @@ impl LearningWorker {
         self.due.remove(&(pending.due_ms, generation));
         pending.is_running = true;
         pending.begun = pending.numbers.1;
-        let (memories, key) = (self.memories.clone(), pending.key.clone());
-        let task = self.tasks.spawn(learn(memories, key, generation));
+        let (learning, key) = (Arc::clone(&self.learning), pending.key.clone());
+        let task = self.tasks.spawn(learn(learning, key, generation));
         self.running.insert(task.id(), (tenant, generation));
     }
 
@@ -400,21 +404,21 @@ impl Worker for LearningWorker {
     }
 
     async fn wait(&mut self) {
-        let memories = self.memories.clone();
+        let learning = Arc::clone(&self.learning);
         // Writes and failures of other daemons cause no notification, so poll for them.
-        let looks_again = memories.are_shared().then_some(LOOK_AT_OTHERS);
+        let looks_again = learning.storage.are_shared().then_some(LOOK_AT_OTHERS);
         if self.configured().is_some() && !self.has_begun {
             return;
         }
         if self.config().is_none() {
-            let changed = memories.shared.extraction_changed.notified();
+            let changed = learning.released.changed.notified();
             let _ = tokio::time::timeout(looks_again.unwrap_or(Duration::MAX), changed).await;
             return;
         }
         if self.has_more {
             return;
         }
-        let engine = &memories.shared.engine;
+        let engine = &learning.storage.engine;
         let first = self.due.first().map(|(due_ms, _)| *due_ms);
         let until_due = first.map(|due_ms| {
             let ahead = due_ms.saturating_sub(self.now_ms()).max(1);
@@ -433,7 +437,7 @@ impl Worker for LearningWorker {
             () = tokio::time::sleep(looks_again.unwrap_or(SLEEP_MAX)) => {
                 self.has_more = looks_again.is_some();
             }
-            () = memories.shared.extraction_changed.notified() => {}
+            () = learning.released.changed.notified() => {}
         }
     }
 
@@ -446,7 +450,7 @@ impl Worker for LearningWorker {
             self.begin().await?;
             self.has_begun = true;
         }
-        self.memories.give_back_dropped().await;
+        self.learning.give_back_dropped().await;
         let Some(config) = self.config() else {
             self.rest();
             return Ok(());
@@ -475,7 +479,7 @@ impl Worker for LearningWorker {
     /// The next run extracts these turns again.
     async fn finish(&mut self) {
         self.tasks.shutdown().await;
-        self.memories.give_back_dropped().await;
+        self.learning.give_back_dropped().await;
         if let Err(error) = self.save_progress().await {
             warn!(%error, "extractions begin again with what they looked at last");
         }
@@ -483,21 +487,21 @@ impl Worker for LearningWorker {
 }
 
 /// Extracts all new turns of a generation.
-async fn learn(memories: Memories, key: SessionKey, generation: Generation) -> Ended {
-    let tenants = &memories.shared.engine.tenants;
+async fn learn(learning: Arc<Learning>, key: SessionKey, generation: Generation) -> Ended {
+    let tenants = &learning.storage.engine.tenants;
     let tenant = tenants.get_or_insert(&key.tenant);
     for _ in 0..LEASES_MAX {
-        let learnt = memories.learn(&tenant, &key.session, Some(generation), None, false);
+        let learnt = learning.learn(&tenant, &key.session, Some(generation), None, false);
         match learnt.await {
             Ok(outcome) if outcome.turns.is_none() => return Ended::Done,
             Ok(_) => {}
-            Err(error) => return after(&memories, error),
+            Err(error) => return after(learning.storage.now(), error),
         }
     }
     Ended::Later(Duration::ZERO)
 }
 
-fn after(memories: &Memories, error: MemoryError) -> Ended {
+fn after(now: Timestamp, error: MemoryError) -> Ended {
     match error {
         MemoryError::LeaseHeld { seconds_left } => {
             Ended::Later(Duration::from_secs(seconds_left.max(1)))
@@ -510,7 +514,7 @@ fn after(memories: &Memories, error: MemoryError) -> Ended {
             EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. },
         ) => Ended::Gone,
         MemoryError::ExtractionSpent { .. } => {
-            let today_ms = memories.now().as_ms().unsigned_abs() % DAY_MS;
+            let today_ms = now.as_ms().unsigned_abs() % DAY_MS;
             Ended::Later(Duration::from_millis((DAY_MS - today_ms).min(RETRY_MAX_MS)))
         }
         MemoryError::ExtractorFailed { after, .. } => Ended::Failed(after),

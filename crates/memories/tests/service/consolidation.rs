@@ -37,7 +37,8 @@ async fn prove(bot: &Bot, words: &str) {
 async fn dream(bot: &Bot, dry_run: bool) -> String {
     let reports = bot
         .memories
-        .consolidate(Some(&bot.tenant.id), dry_run)
+        .consolidation
+        .run(Some(&bot.tenant.id), dry_run)
         .await
         .unwrap();
     assert_eq!(reports.len(), 1);
@@ -133,7 +134,10 @@ async fn what_is_used_during_a_sweep_is_not_forgotten() {
                 pinned: Some(true),
                 ..Patch::default()
             };
-            bot.memories.update(&bot.tenant, id, None, patch).await
+            bot.memories
+                .facts
+                .update(&bot.tenant, id, None, patch)
+                .await
         };
         let (_, pinned) = tokio::join!(dream(&bot, false), pin);
         assert_eq!(bot.memory(id).await.is_ok(), pinned.is_ok(), "{yields}");
@@ -205,11 +209,20 @@ async fn nobody_dreams_of_tenants_without_memories() {
     let bot = acme(&world.open().await);
     assert!(
         bot.memories
-            .consolidate(None, false)
+            .consolidation
+            .run(None, false)
             .await
             .unwrap()
             .is_empty()
     );
     bot.learn(ANN, "likes tea").await;
-    assert_eq!(bot.memories.consolidate(None, true).await.unwrap().len(), 1);
+    assert_eq!(
+        bot.memories
+            .consolidation
+            .run(None, true)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
 }

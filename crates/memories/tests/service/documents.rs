@@ -27,7 +27,7 @@ fn put(key: &str, ttl: Option<Duration>) -> DocumentPut {
 
 impl Bot {
     async fn put(&self, put: DocumentPut) -> Document {
-        let stored = self.memories.put_document(&self.tenant, put).await;
+        let stored = self.memories.documents.put(&self.tenant, put).await;
         stored.unwrap()
     }
 
@@ -36,11 +36,11 @@ impl Bot {
             name: name(key),
             ttl,
         };
-        self.memories.document(&self.tenant, get).await
+        self.memories.documents.get(&self.tenant, get).await
     }
 
     async fn documents_kept(&self) -> u64 {
-        let stats = self.memories.stats(&self.tenant).await;
+        let stats = self.memories.facts.stats(&self.tenant).await;
         stats.unwrap().documents
     }
 }
@@ -87,7 +87,7 @@ async fn a_put_whose_caller_leaves_is_done_all_the_same() {
     let world = world();
     let bot = acme(&world.open().await);
     {
-        let stored = bot.memories.put_document(&bot.tenant, put("left", None));
+        let stored = bot.memories.documents.put(&bot.tenant, put("left", None));
         let mut stored = std::pin::pin!(stored);
         // After one poll it is queued or done.
         let polled = std::future::poll_fn(|context| {

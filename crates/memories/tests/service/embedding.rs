@@ -22,7 +22,7 @@ fn embedder(model: &str) -> Arc<ScriptedEmbedder> {
 }
 
 async fn stats(bot: &Bot) -> MemoryStats {
-    bot.memories.stats(&bot.tenant).await.unwrap()
+    bot.memories.facts.stats(&bot.tenant).await.unwrap()
 }
 
 /// Numbers of memories with a vector, queued, and given up.
@@ -77,7 +77,7 @@ async fn what_says_that_it_is_of_the_future_is_embedded_now() {
     let mut memory = bot.memory(id).await.unwrap();
     bot.forget(ForgetRequest::One(id)).await.unwrap();
     memory.updated_at = Timestamp::from_ms(4_102_444_800_000);
-    let imported = bot.memories.import(&bot.tenant, vec![memory]).await;
+    let imported = bot.memories.facts.import(&bot.tenant, vec![memory]).await;
     assert_eq!(imported.unwrap().added, 1);
     sleep(HOUR).await;
     assert_eq!(progress(&bot).await, (1, 0, 0));
@@ -153,7 +153,7 @@ async fn a_text_that_is_refused_is_given_up_alone() {
     sleep(HOUR).await;
     assert_eq!(embedder.calls(), calls, "and not asked again");
     // An explicit reindex retries it.
-    bot.memories.reindex(&bot.tenant).await.unwrap();
+    bot.memories.facts.reindex(&bot.tenant).await.unwrap();
     sleep(10 * MINUTE).await;
     assert!(embedder.times("two unspeakable") > 2);
     assert_eq!(progress(&bot).await, (4, 0, 2));
@@ -407,6 +407,7 @@ async fn a_changed_text_is_embedded_again() {
         ..Default::default()
     };
     bot.memories
+        .facts
         .update(&bot.tenant, id, None, patch)
         .await
         .unwrap();
@@ -490,14 +491,14 @@ async fn building_anew_goes_on_by_itself() {
     let bot = acme(&world.open().await);
     learn(&bot, 10).await;
     sleep(MINUTE).await;
-    assert_eq!(bot.memories.reindex(&bot.tenant).await.unwrap(), 10);
+    assert_eq!(bot.memories.facts.reindex(&bot.tenant).await.unwrap(), 10);
     sleep(MINUTE).await;
     assert_eq!(progress(&bot).await, (10, 0, 0));
     assert_eq!(embedder.times("fact number3 of all"), 2);
     assert_eq!(bot.finds(ANN, "number3").await[0], "fact number3 of all");
     let world = super::world();
     let bot = acme(&world.open().await);
-    assert_eq!(bot.memories.reindex(&bot.tenant).await.unwrap(), 0);
+    assert_eq!(bot.memories.facts.reindex(&bot.tenant).await.unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]

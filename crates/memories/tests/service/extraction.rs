@@ -48,7 +48,8 @@ impl Bot {
         let session = session_id("s");
         let whose = whose.map(subject);
         self.memories
-            .lease_extraction(&self.tenant, &session, generation, whose)
+            .learning
+            .lease(&self.tenant, &session, generation, whose)
             .await
     }
 
@@ -62,7 +63,8 @@ impl Bot {
         facts: Vec<ExtractedFact>,
     ) -> Result<ExtractionOutcome, MemoryError> {
         self.memories
-            .commit_extraction(&self.tenant, lease.unwrap(), facts)
+            .learning
+            .commit(&self.tenant, lease.unwrap(), facts)
             .await
     }
 
@@ -164,7 +166,11 @@ async fn a_commit_that_is_repeated_gets_the_same_answer() {
     assert_eq!((kept.created, kept.reinforced), (0, 0), "of this daemon");
 
     let one = ForgetRequest::One(done.results[0].memory.id);
-    bot.memories.forget(&bot.tenant, one, false).await.unwrap();
+    bot.memories
+        .forgetting
+        .forget(&bot.tenant, one, false)
+        .await
+        .unwrap();
     assert!(
         is_lost(&bot.commit(first, facts).await),
         "what it stored is gone"
@@ -194,7 +200,11 @@ async fn a_relative_date_is_counted_from_when_it_was_said() {
         content: Some("Sails tomorrow".into()),
         ..Patch::default()
     };
-    let changed = bot.memories.update(&bot.tenant, kept.id, None, patch).await;
+    let changed = bot
+        .memories
+        .facts
+        .update(&bot.tenant, kept.id, None, patch)
+        .await;
     assert_eq!(changed.unwrap().0.content, "Sails tomorrow (2023-11-15)");
 }
 

@@ -76,6 +76,7 @@ async fn what_is_forgotten_is_gone_at_once() {
 
     let dry = bot
         .memories
+        .forgetting
         .forget(&bot.tenant, ForgetRequest::One(id), true)
         .await
         .unwrap();
@@ -122,6 +123,7 @@ async fn a_subject_is_forgotten_whole_and_alone() {
     assert!(bot.manifest(ANN).await.contains("tea number"));
     let dry = bot
         .memories
+        .forgetting
         .forget(&bot.tenant, all_of(ANN), true)
         .await
         .unwrap();
@@ -168,6 +170,7 @@ async fn a_filter_takes_what_fits_all_of_it() {
     let ask = ForgetRequest::Filter(filter);
     let dry = bot
         .memories
+        .forgetting
         .forget(&bot.tenant, ask.clone(), true)
         .await
         .unwrap();
@@ -203,7 +206,7 @@ async fn a_call_that_leaves_in_the_middle_is_finished_by_the_keeper() {
             drop(call);
             sleep(Duration::from_secs(5)).await;
             knows_nothing(&bot, ANN, "tea").await;
-            let stats = bot.memories.stats(&bot.tenant).await.unwrap();
+            let stats = bot.memories.facts.stats(&bot.tenant).await.unwrap();
             assert_eq!((stats.memories, stats.superseded), (0, 0), "after {polls}");
             soon(bot.engine.close()).await;
         }
@@ -223,7 +226,7 @@ async fn nothing_is_erased_while_an_earlier_job_still_has_some_of_it() {
                 target: EraseTarget::Subject(subject(ANN)),
                 generations: [].into(),
             };
-            bot.memories.erase(request).await.unwrap();
+            bot.memories.forgetting.erase(request).await.unwrap();
         } else {
             assert!(bot.forget(all_of(ANN)).await.unwrap().erased);
         }
@@ -287,7 +290,15 @@ fn a_daemon_that_dies_in_the_middle_goes_on_in_its_next_life() {
             sleep(Duration::from_secs(2)).await;
             let bot = acme(engine);
             knows_nothing(&bot, ANN, "tea").await;
-            assert_eq!(bot.memories.stats(&bot.tenant).await.unwrap().memories, 0);
+            assert_eq!(
+                bot.memories
+                    .facts
+                    .stats(&bot.tenant)
+                    .await
+                    .unwrap()
+                    .memories,
+                0
+            );
         });
     }
 }
@@ -316,7 +327,15 @@ async fn what_another_daemon_left_is_finished_by_the_one_that_leads() {
     assert_eq!(rows(&world), 2, "and count what went");
     sleep(Duration::from_secs(3_600)).await;
     assert_eq!(rows(&world), 1);
-    assert_eq!(bot.memories.stats(&bot.tenant).await.unwrap().embedded, 1);
+    assert_eq!(
+        bot.memories
+            .facts
+            .stats(&bot.tenant)
+            .await
+            .unwrap()
+            .embedded,
+        1
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,6 +378,7 @@ async fn the_answer_counts_what_went_also_when_the_keeper_is_about() {
         assert_eq!(bot.forget(all_of(ANN)).await.unwrap().memories, MANY as u64);
         for some in all.chunks(500) {
             bot.memories
+                .facts
                 .import(&bot.tenant, some.to_vec())
                 .await
                 .unwrap();
@@ -418,7 +438,7 @@ async fn a_text_on_its_way_to_the_embedder_is_not_brought_back() {
     assert_eq!(counts.queued_embeddings, 1);
     embedder.feels(Mood::Fine);
     sleep(Duration::from_secs(200)).await;
-    let stats = bot.memories.stats(&bot.tenant).await.unwrap();
+    let stats = bot.memories.facts.stats(&bot.tenant).await.unwrap();
     assert_eq!((stats.embedded, stats.embedding_queued), (0, 0));
 }
 
@@ -447,7 +467,8 @@ async fn a_lease_from_before_brings_nothing_back() {
         let session = session_id("s");
         let lease = bot
             .memories
-            .lease_extraction(&bot.tenant, &session, None, None)
+            .learning
+            .lease(&bot.tenant, &session, None, None)
             .await
             .unwrap();
         sleep(Duration::from_secs(1)).await;
@@ -455,7 +476,8 @@ async fn a_lease_from_before_brings_nothing_back() {
         let facts = Vec::new();
         let late = bot
             .memories
-            .commit_extraction(&bot.tenant, lease.lease.unwrap(), facts)
+            .learning
+            .commit(&bot.tenant, lease.lease.unwrap(), facts)
             .await;
         assert!(late.is_err());
         knows_nothing(&bot, ANN, "tea").await;

@@ -275,7 +275,8 @@ fn a_life_that_ends_between_lease_and_commit_leaves_the_turns_to_the_next() {
         let session = session_id("s");
         let held = bot
             .memories
-            .lease_extraction(&bot.tenant, &session, None, None);
+            .learning
+            .lease(&bot.tenant, &session, None, None);
         assert!(matches!(held.await, Err(MemoryError::LeaseHeld { .. })));
     });
     for _ in 0..2 {
@@ -300,7 +301,8 @@ async fn a_clean_stop_gives_the_turns_back_and_the_next_life_looks_at_them_at_on
     let session = session_id("s");
     let held = bot
         .memories
-        .lease_extraction(&bot.tenant, &session, None, None);
+        .learning
+        .lease(&bot.tenant, &session, None, None);
     assert!(matches!(held.await, Err(MemoryError::LeaseHeld { .. })));
     house.close().await;
     let (_house, bot) = opened(&world).await;
@@ -317,13 +319,17 @@ async fn a_call_that_is_dropped_gives_its_turns_back_and_a_bots_lease_stays() {
     let (house, bot) = opened(&world).await;
     tell_all(&bot, &["I like tea"]).await;
     let session = session_id("s");
-    let learn = bot.memories.learn(&bot.tenant, &session, None, None, false);
+    let learn = bot
+        .memories
+        .learning
+        .learn(&bot.tenant, &session, None, None, false);
     assert!(timeout(SECOND, learn).await.is_err(), "it never answers");
     assert_eq!(model.calls().len(), 1);
     sleep(2 * IDLE).await;
     let lease = || {
         bot.memories
-            .lease_extraction(&bot.tenant, &session, None, None)
+            .learning
+            .lease(&bot.tenant, &session, None, None)
     };
     assert!(lease().await.expect("given back").lease.is_some());
     sleep(2 * IDLE).await;
@@ -332,7 +338,8 @@ async fn a_call_that_is_dropped_gives_its_turns_back_and_a_bots_lease_stays() {
     let (_house, bot) = opened(&world).await;
     let held = bot
         .memories
-        .lease_extraction(&bot.tenant, &session, None, None);
+        .learning
+        .lease(&bot.tenant, &session, None, None);
     assert!(matches!(held.await, Err(MemoryError::LeaseHeld { .. })));
 }
 
@@ -362,7 +369,12 @@ async fn nothing_that_a_transcript_plants_is_remembered_and_corrections_win() {
     let mut listed = bot.listed(ANN).await;
     listed.sort();
     assert_eq!(listed, ["Has a cat", "Lives in Rome"]);
-    let before = bot.memories.memory(&bot.tenant, rome, None).await.unwrap();
+    let before = bot
+        .memories
+        .facts
+        .get(&bot.tenant, rome, None)
+        .await
+        .unwrap();
     assert!(before.superseded_by.is_some(), "the old one is history");
     let prompt = &model.calls()[0].prompt;
     assert_eq!(prompt.matches("</transcript").count(), 1, "{prompt}");
@@ -387,6 +399,7 @@ async fn a_dry_run_changes_nothing_and_says_what_would_be() {
     let session = session_id("s");
     let learn = |dry_run| {
         bot.memories
+            .learning
             .learn(&bot.tenant, &session, None, None, dry_run)
     };
     let seen = learn(true).await.unwrap();
@@ -432,7 +445,10 @@ async fn the_tokens_of_a_day_are_kept_across_lives_and_a_new_day_has_its_own() {
     sleep(20 * IDLE).await;
     assert_eq!(model.calls().len(), 1);
     let session = session_id("s");
-    let spent = bot.memories.learn(&bot.tenant, &session, None, None, false);
+    let spent = bot
+        .memories
+        .learning
+        .learn(&bot.tenant, &session, None, None, false);
     let spent = spent.await.unwrap_err();
     assert_eq!(spent, MemoryError::ExtractionSpent { limit });
     asked(&model, 2).await;
@@ -447,7 +463,10 @@ async fn without_a_model_nothing_is_looked_at_until_one_is_configured() {
     tell_all(&bot, &["I like tea"]).await;
     sleep(10 * IDLE).await;
     let session = session_id("s");
-    let refused = bot.memories.learn(&bot.tenant, &session, None, None, true);
+    let refused = bot
+        .memories
+        .learning
+        .learn(&bot.tenant, &session, None, None, true);
     assert_eq!(refused.await.unwrap_err(), MemoryError::NoExtractor);
     bot.memories.adopt(with_model);
     sleep(10 * IDLE).await;

@@ -148,7 +148,7 @@ impl Bot {
         &self,
         ask: RememberRequest,
     ) -> Result<RememberOutcome, MemoryError> {
-        self.memories.remember(&self.tenant, ask).await
+        self.memories.facts.remember(&self.tenant, ask).await
     }
 
     /// Remembers a new fact, and returns its id.
@@ -163,7 +163,7 @@ impl Bot {
     }
 
     pub(crate) async fn recall(&self, ask: RecallRequest) -> Result<RecallOutcome, MemoryError> {
-        self.memories.recall(&self.tenant, ask).await
+        self.memories.recall.find(&self.tenant, ask).await
     }
 
     /// Contents that a subject recalls.
@@ -183,6 +183,7 @@ impl Bot {
             ..ListRequest::default()
         };
         self.memories
+            .facts
             .list(&self.tenant, query)
             .await
             .unwrap()
@@ -190,11 +191,12 @@ impl Bot {
     }
 
     async fn memory(&self, id: MemoryId) -> Result<Memory, MemoryError> {
-        self.memories.memory(&self.tenant, id, None).await
+        self.memories.facts.get(&self.tenant, id, None).await
     }
 
     async fn manifest(&self, whose: &str) -> String {
         self.memories
+            .recall
             .manifest(&self.tenant, subject(whose), 0, 0)
             .await
             .unwrap()
@@ -203,7 +205,10 @@ impl Bot {
     }
 
     pub(crate) async fn forget(&self, ask: ForgetRequest) -> Result<ForgetOutcome, MemoryError> {
-        self.memories.forget(&self.tenant, ask, false).await
+        self.memories
+            .forgetting
+            .forget(&self.tenant, ask, false)
+            .await
     }
 
     async fn tell(&self, session: &str, whose: &str, text: &str) {

@@ -26,6 +26,7 @@ async fn a_manifest_is_made_once_as_long_as_nothing_changes() {
     bot.learn(ANN, "likes tea").await;
     let get = async || {
         bot.memories
+            .recall
             .manifest(&bot.tenant, subject(ANN), 0, 0)
             .await
             .unwrap()
@@ -41,6 +42,7 @@ async fn a_manifest_is_made_once_as_long_as_nothing_changes() {
     assert_eq!(get().await.lines, 2);
     let short = bot
         .memories
+        .recall
         .manifest(&bot.tenant, subject(ANN), 1, 0)
         .await
         .unwrap();
@@ -58,6 +60,7 @@ async fn every_change_is_seen_by_whom_it_concerns() {
 
     let update = async |patch: Patch| {
         bot.memories
+            .facts
             .update(&bot.tenant, shared, None, patch)
             .await
             .unwrap();
@@ -96,6 +99,7 @@ async fn every_change_is_seen_by_whom_it_concerns() {
     assert_eq!(both(&bot).await, (String::new(), String::new()));
     (foreign.subject, foreign.visibility) = (subject("carl"), Visibility::Team);
     bot.memories
+        .facts
         .import(&bot.tenant, vec![foreign])
         .await
         .unwrap();
@@ -123,6 +127,7 @@ async fn what_expires_leaves_a_manifest_that_is_kept() {
         sleep(Duration::from_secs(seconds)).await;
         let manifest = bot
             .memories
+            .recall
             .manifest(&bot.tenant, subject(ANN), 0, 0)
             .await
             .unwrap();

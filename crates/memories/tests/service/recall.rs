@@ -188,7 +188,8 @@ async fn whose_memories_are_found() {
     let private = bot.list_of(Some(ANN), false).await[0].id;
     let see = async |id, whose: &str| {
         bot.memories
-            .memory(&bot.tenant, id, Some(super::subject(whose)))
+            .facts
+            .get(&bot.tenant, id, Some(super::subject(whose)))
             .await
     };
     assert!(see(private, ANN).await.is_ok() && see(shared, ANN).await.is_ok());
@@ -347,7 +348,12 @@ async fn the_keeper_writes_down_what_was_recalled() {
     bot.finds(ANN, "coffee").await;
     sleep(SECOND).await;
     assert_eq!(
-        bot.memories.stats(&bot.tenant).await.unwrap().recall_events,
+        bot.memories
+            .facts
+            .stats(&bot.tenant)
+            .await
+            .unwrap()
+            .recall_events,
         1
     );
 }
@@ -408,7 +414,13 @@ async fn notes_of_recalls_are_bounded_and_leave_room_for_facts() {
     assert!(lost > 0 && lost < 6_000, "{lost}");
     bot.learn(ANN, "likes coffee").await;
     sleep(SECOND).await;
-    let events = bot.memories.stats(&bot.tenant).await.unwrap().recall_events;
+    let events = bot
+        .memories
+        .facts
+        .stats(&bot.tenant)
+        .await
+        .unwrap()
+        .recall_events;
     assert_eq!(events, 6_000 - lost);
 }
 

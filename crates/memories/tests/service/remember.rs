@@ -47,7 +47,7 @@ async fn counts_of_an_import_are_bounded() {
     memory.content = "likes coffee".to_owned();
     (memory.recalls, memory.reinforced) = (u64::MAX, u64::MAX);
     let id = memory.id;
-    let imported = bot.memories.import(&bot.tenant, vec![memory]).await;
+    let imported = bot.memories.facts.import(&bot.tenant, vec![memory]).await;
     assert_eq!(imported.unwrap().added, 1);
     let kept = bot.memory(id).await.unwrap();
     assert_eq!(kept.recalls, MemoryLimits::COUNTED);
@@ -511,7 +511,8 @@ async fn what_a_recall_told_of_another_is_no_echo() {
     bot.tell("s", ANN, "and what do you drink?").await;
     let lease = bot
         .memories
-        .lease_extraction(&bot.tenant, &session_id("s"), None, Some(subject(ANN)))
+        .learning
+        .lease(&bot.tenant, &session_id("s"), None, Some(subject(ANN)))
         .await
         .unwrap();
     let recalled = lease.prompt.split("\n<recalled ").nth(1).unwrap();

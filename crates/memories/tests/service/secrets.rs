@@ -81,7 +81,8 @@ async fn lease(bot: &Bot) -> memoird_core::ids::LeaseId {
     let session = session_id("s");
     let lease = bot
         .memories
-        .lease_extraction(&bot.tenant, &session, None, None)
+        .learning
+        .lease(&bot.tenant, &session, None, None)
         .await
         .unwrap();
     lease.lease.unwrap()
@@ -98,7 +99,10 @@ async fn blocked_secrets_come_in_by_no_way() {
     assert!(is_blocked(bot.remember(tagged()).await));
     for patch in [content(telling_a_secret()), tags(token())] {
         assert!(is_blocked(
-            bot.memories.update(&bot.tenant, id, None, patch).await
+            bot.memories
+                .facts
+                .update(&bot.tenant, id, None, patch)
+                .await
         ));
     }
     bot.tell("s", ANN, &telling_a_secret()).await;
@@ -118,7 +122,8 @@ async fn blocked_secrets_come_in_by_no_way() {
         let facts = vec![extracted("a good one".to_owned(), Vec::new()), fact];
         assert!(is_blocked(
             bot.memories
-                .commit_extraction(&bot.tenant, lease, facts)
+                .learning
+                .commit(&bot.tenant, lease, facts)
                 .await
         ));
     }
@@ -150,6 +155,7 @@ async fn redacted_secrets_are_counted_and_gone() {
     for patch in [content(telling_a_secret()), tags(token())] {
         let (_, found) = bot
             .memories
+            .facts
             .update(&bot.tenant, id, None, patch)
             .await
             .unwrap();
@@ -159,7 +165,8 @@ async fn redacted_secrets_are_counted_and_gone() {
     let facts = vec![extracted(telling_a_secret() + " today", vec![token()])];
     let commit = bot
         .memories
-        .commit_extraction(&bot.tenant, lease(&bot).await, facts)
+        .learning
+        .commit(&bot.tenant, lease(&bot).await, facts)
         .await;
     assert_eq!(commit.unwrap().results[0].redacted, 2);
     let dump = format!("{:?}", bot.list_of(None, true).await);
@@ -177,7 +184,7 @@ async fn an_import_with_a_secret_is_refused_whole_and_one_without_comes_back_to_
     let exported = bot.list_of(None, true).await;
     let forget = memoird_memories::ForgetRequest::Subject(subject(ANN));
     bot.forget(forget).await.unwrap();
-    let import = async |memories: Vec<_>| bot.memories.import(&bot.tenant, memories).await;
+    let import = async |memories: Vec<_>| bot.memories.facts.import(&bot.tenant, memories).await;
     for spoilt in 0..2 {
         let mut memories = exported.clone();
         match spoilt {

@@ -117,7 +117,8 @@ impl Simulation {
             _ => drop(
                 self.bot(place)
                     .memories
-                    .consolidate(None, false)
+                    .consolidation
+                    .run(None, false)
                     .await
                     .unwrap(),
             ),
@@ -167,6 +168,7 @@ impl Simulation {
         let bot = self.bot(place);
         let done = bot
             .memories
+            .facts
             .update(&bot.tenant, old.id, other.subject.clone(), patch)
             .await;
         let may = other.subject == Some(old.subject) && old.superseded_by.is_none();
@@ -203,6 +205,7 @@ impl Simulation {
         let bot = self.bot(place);
         let dry = bot
             .memories
+            .forgetting
             .forget(&bot.tenant, ask.clone(), true)
             .await
             .unwrap();
@@ -291,7 +294,8 @@ impl Simulation {
                 for (id, memory) in known {
                     let answer = bot
                         .memories
-                        .memory(&bot.tenant, *id, Some(subject(whose)))
+                        .facts
+                        .get(&bot.tenant, *id, Some(subject(whose)))
                         .await;
                     assert_eq!(answer.is_ok(), memory.is_visible_to(&subject(whose)));
                 }

@@ -40,7 +40,7 @@ impl Bot {
     async fn context(&self, session: &str, wanted: Wanted) -> Result<Shown, MemoryError> {
         let recall = wanted
             .memories
-            .map(|request| self.memories.for_window(&self.tenant, request));
+            .map(|request| self.memories.recall.for_window(&self.tenant, request));
         let recall = recall.transpose()?;
         let request = ContextRequest {
             append: wanted.append,

@@ -80,7 +80,10 @@ impl AdminService for Api {
     ) -> RpcResult<v1::RunDreamResponse> {
         let request = operator(request)?;
         let filter = self.tenant_filter(&request.tenant)?;
-        let reports = self.memories.consolidate(filter.as_ref(), request.dry_run);
+        let reports = self
+            .memories
+            .consolidation
+            .run(filter.as_ref(), request.dry_run);
         rpc_result(reports.await, memory::to::consolidated)
     }
 

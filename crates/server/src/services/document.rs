@@ -24,7 +24,8 @@ impl DocumentService for Api {
         let get = document::get(request)?;
         let found = self
             .memories
-            .document(&tenant, get)
+            .documents
+            .get(&tenant, get)
             .await
             .map_err(|error| status::memory(&error))?;
         permit.reserve_response(found.size).await?;
@@ -41,7 +42,7 @@ impl DocumentService for Api {
         let read = move || document::put(request, &limits);
         let put = self.heavy.run(&tenant.id, bytes, read).await?;
         caller.key.check()?;
-        let done = self.memories.put_document(&tenant, put).await;
+        let done = self.memories.documents.put(&tenant, put).await;
         rpc_result(done, document::put_done)
     }
 
@@ -51,7 +52,7 @@ impl DocumentService for Api {
     ) -> RpcResult<v1::DeleteDocumentResponse> {
         let (tenant, request) = tenant_and_message(request)?;
         let delete = document::delete(request)?;
-        let done = self.memories.delete_document(&tenant, delete).await;
+        let done = self.memories.documents.delete(&tenant, delete).await;
         rpc_result(done, |deleted| v1::DeleteDocumentResponse { deleted })
     }
 
@@ -62,7 +63,11 @@ impl DocumentService for Api {
         let (tenant, request) = tenant_and_message(request)?;
         let erase = request.erase;
         let range = document::range_to_delete(request)?;
-        let done = self.memories.delete_documents(&tenant, range, erase).await;
+        let done = self
+            .memories
+            .documents
+            .delete_matching(&tenant, range, erase)
+            .await;
         rpc_result(done, |(deleted, erased)| v1::DeleteDocumentsResponse {
             deleted,
             erased,
@@ -81,7 +86,7 @@ impl DocumentService for Api {
             .await?;
         let (tenant, request) = tenant_and_message(request)?;
         let query = document::query(request)?;
-        let page = self.memories.documents(&tenant, query).await;
+        let page = self.memories.documents.list(&tenant, query).await;
         rpc_result(page, document::page)
     }
 
@@ -91,7 +96,7 @@ impl DocumentService for Api {
     ) -> RpcResult<v1::ListNamespacesResponse> {
         let (tenant, request) = tenant_and_message_for_page(request).await?;
         let query = document::namespace_query(request)?;
-        let page = self.memories.namespaces(&tenant, query).await;
+        let page = self.memories.documents.namespaces(&tenant, query).await;
         rpc_result(page, |page| document::namespaces(&page))
     }
 
@@ -109,7 +114,7 @@ impl DocumentService for Api {
         let answer_bytes = gets.clamp(HEAVY_BYTES, MemoryLimits::BATCH_READ_BYTES);
         permit.reserve_response(answer_bytes as u64).await?;
         caller.key.check()?;
-        let done = self.memories.document_batch(&tenant, operations).await;
+        let done = self.memories.documents.batch(&tenant, operations).await;
         rpc_result(done, document::batch_done)
     }
 }

@@ -19,14 +19,18 @@ impl MemoryService for Api {
     ) -> RpcResult<v1::RememberResponse> {
         let (tenant, request) = tenant_and_message(request)?;
         let fact = from::remember(request)?;
-        let outcome = self.memories.remember(&tenant, fact).await;
+        let outcome = self.memories.facts.remember(&tenant, fact).await;
         rpc_result(outcome, |outcome| to::remembered(&outcome))
     }
 
     async fn recall(&self, request: Request<v1::RecallRequest>) -> RpcResult<v1::RecallResponse> {
         let (tenant, request) = tenant_and_message_for_page(request).await?;
         let explain = request.explain;
-        let outcome = self.memories.recall(&tenant, from::recall(request)?).await;
+        let outcome = self
+            .memories
+            .recall
+            .find(&tenant, from::recall(request)?)
+            .await;
         rpc_result(outcome, |outcome| to::recalled(outcome, explain))
     }
 
@@ -39,12 +43,12 @@ impl MemoryService for Api {
             ("", id) => {
                 let id = from::memory_id("id", id)?;
                 let subject = optional("subject", &request.subject, Subject::parse)?;
-                self.memories.memory(&tenant, id, subject).await
+                self.memories.facts.get(&tenant, id, subject).await
             }
             (_, "") => {
                 let subject = from::subject("subject", &request.subject)?;
                 let key = request.external_key;
-                self.memories.memory_of_key(&tenant, subject, key).await
+                self.memories.facts.get_by_key(&tenant, subject, key).await
             }
             _ => {
                 let problem = "external_key: send it, or id, not both";
@@ -61,7 +65,11 @@ impl MemoryService for Api {
         request: Request<v1::ListMemoriesRequest>,
     ) -> RpcResult<v1::ListMemoriesResponse> {
         let (tenant, request) = tenant_and_message_for_page(request).await?;
-        let page = self.memories.list(&tenant, from::list(request)?).await;
+        let page = self
+            .memories
+            .facts
+            .list(&tenant, from::list(request)?)
+            .await;
         rpc_result(page, |page| to::memories(&page))
     }
 
@@ -72,7 +80,11 @@ impl MemoryService for Api {
         let (tenant, request) = tenant_and_message_for_page(request).await?;
         let count = page_size(request.page_size);
         let (prefix, after) = from::subjects(request)?;
-        let page = self.memories.subjects(&tenant, prefix, after, count).await;
+        let page = self
+            .memories
+            .facts
+            .subjects(&tenant, prefix, after, count)
+            .await;
         rpc_result(page, to::subjects)
     }
 
@@ -83,7 +95,11 @@ impl MemoryService for Api {
         let (tenant, request) = tenant_and_message_for_page(request).await?;
         let subject = from::subject("subject", &request.subject)?;
         let count_max = from::conflicts_max(request.limit);
-        let found = self.memories.conflicts(&tenant, subject, count_max).await;
+        let found = self
+            .memories
+            .facts
+            .conflicts(&tenant, subject, count_max)
+            .await;
         rpc_result(found, |found| to::conflicts(&found))
     }
 
@@ -96,7 +112,11 @@ impl MemoryService for Api {
         let id = from::memory_id("memory.id", &fields.id)?;
         let subject = optional("memory.subject", &fields.subject, Subject::parse)?;
         let patch = from::patch(&fields, request.update_mask)?;
-        let outcome = self.memories.update(&tenant, id, subject, patch).await;
+        let outcome = self
+            .memories
+            .facts
+            .update(&tenant, id, subject, patch)
+            .await;
         let changed = rpc_result(outcome, |(memory, redacted)| v1::UpdateMemoryResponse {
             memory: Some(to::memory(&memory)),
             redacted: count(redacted),
@@ -107,7 +127,11 @@ impl MemoryService for Api {
     async fn forget(&self, request: Request<v1::ForgetRequest>) -> RpcResult<v1::ForgetResponse> {
         let (tenant, request) = tenant_and_message(request)?;
         let target = from::forget(request.target)?;
-        let outcome = self.memories.forget(&tenant, target, request.dry_run).await;
+        let outcome = self
+            .memories
+            .forgetting
+            .forget(&tenant, target, request.dry_run)
+            .await;
         rpc_result(outcome, to::forgotten)
     }
 
@@ -118,7 +142,11 @@ impl MemoryService for Api {
         let (tenant, request) = tenant_and_message_for_page(request).await?;
         let subject = from::subject("subject", &request.subject)?;
         let [lines, bytes] = [request.max_lines, request.max_bytes].map(|max| max as usize);
-        let manifest = self.memories.manifest(&tenant, subject, lines, bytes).await;
+        let manifest = self
+            .memories
+            .recall
+            .manifest(&tenant, subject, lines, bytes)
+            .await;
         rpc_result(manifest, |manifest| to::manifest(&manifest))
     }
 
@@ -131,7 +159,9 @@ impl MemoryService for Api {
         let generation = generation("generation", &request.generation)?;
         let subject = optional("subject", &request.subject, Subject::parse)?;
         let memories = &self.memories;
-        let lease = memories.lease_extraction(&tenant, &session, generation, subject);
+        let lease = memories
+            .learning
+            .lease(&tenant, &session, generation, subject);
         rpc_result(lease.await, to::leased)
     }
 
@@ -142,7 +172,7 @@ impl MemoryService for Api {
         let (tenant, request) = tenant_and_message(request)?;
         let lease = from::lease(&request.lease)?;
         let facts = from::extracted(request.memories)?;
-        let outcome = self.memories.commit_extraction(&tenant, lease, facts).await;
+        let outcome = self.memories.learning.commit(&tenant, lease, facts).await;
         rpc_result(outcome, |outcome| to::committed(&outcome))
     }
 
@@ -155,7 +185,10 @@ impl MemoryService for Api {
         let generation = generation("generation", &request.generation)?;
         let subject = optional("subject", &request.subject, Subject::parse)?;
         let memories = &self.memories;
-        let learnt = memories.learn(&tenant, &session, generation, subject, request.dry_run);
+        let learnt =
+            memories
+                .learning
+                .learn(&tenant, &session, generation, subject, request.dry_run);
         rpc_result(learnt.await, |learnt| to::learnt(&learnt))
     }
 
@@ -165,7 +198,7 @@ impl MemoryService for Api {
     ) -> RpcResult<v1::ImportMemoriesResponse> {
         let (tenant, request) = tenant_and_message(request)?;
         let memories = from::imported(request.memories)?;
-        let done = self.memories.import(&tenant, memories).await;
+        let done = self.memories.facts.import(&tenant, memories).await;
         rpc_result(done, |done| v1::ImportMemoriesResponse {
             imported: done.added,
             skipped: done.skipped,
@@ -177,7 +210,7 @@ impl MemoryService for Api {
         request: Request<v1::GetMemoryStatsRequest>,
     ) -> RpcResult<v1::GetMemoryStatsResponse> {
         let (tenant, _) = tenant_and_message(request)?;
-        let stats = self.memories.stats(&tenant).await;
+        let stats = self.memories.facts.stats(&tenant).await;
         rpc_result(stats, to::stats)
     }
 
@@ -186,7 +219,7 @@ impl MemoryService for Api {
         request: Request<v1::ReindexMemoriesRequest>,
     ) -> RpcResult<v1::ReindexMemoriesResponse> {
         let (tenant, _) = tenant_and_message(request)?;
-        let queued = self.memories.reindex(&tenant).await;
+        let queued = self.memories.facts.reindex(&tenant).await;
         rpc_result(queued, |queued| v1::ReindexMemoriesResponse { queued })
     }
 

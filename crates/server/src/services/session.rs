@@ -82,7 +82,7 @@ impl SessionService for Api {
         permit.reserve_response(HEAVY_BYTES as u64).await?;
         let recall = asked
             .memories
-            .map(|request| self.memories.for_window(&tenant, request))
+            .map(|request| self.memories.recall.for_window(&tenant, request))
             .transpose()
             .map_err(|error| fields::within(&status::memory(&error), "memories"))?;
         if let Some(recall) = &recall {

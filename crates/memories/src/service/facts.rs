@@ -1,4 +1,4 @@
-//! Remembering a fact: resolve its source, redact secrets, validate it, store it.
+//! Remembering facts (resolve the source, redact secrets, validate, store), and reading them.
 
 use std::sync::Arc;
 
@@ -6,17 +6,28 @@ use memoird_core::ids::{MemoryId, Subject};
 use memoird_engine::Tenant;
 use serde_json::Value;
 
-use super::Memories;
+use super::forget::Unfinished;
 use super::sources::SourceTurns;
+use super::storage::MemoryStorage;
+use super::vectors::TextVectors;
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
-use crate::requests::{RememberOutcome, RememberRequest};
+use crate::requests::{
+    Conflicts, ListRequest, MemoryPage, MemoryStats, RememberOutcome, RememberRequest, SubjectPage,
+};
 use crate::rules::dates::with_dates;
 use crate::rules::secrets::{self, SecretPolicy};
-use crate::rules::{Memory, MemoryLimits, NearDuplicate, Origin, Patch};
-use crate::store::{CLIENTS, Embedding, Imported, Prepared, RememberCommand};
+use crate::rules::{Memory, MemoryLimits, NearDuplicate, Origin, Patch, external_key};
+use crate::store::{Imported, MemoryReader, MemoryWriter, Prepared, RememberCommand};
 
-impl Memories {
+/// Memories of bots: remembering, changing and reading them. Clones share their state.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub(super) storage: Arc<MemoryStorage>,
+    pub(super) vectors: Arc<TextVectors>,
+}
+
+impl Facts {
     /// Remembers a fact. Returns once it is durable.
     ///
     /// # Errors
@@ -29,11 +40,11 @@ impl Memories {
         let found = match &request.source {
             Some(source) => {
                 let wants_text = request.content.trim().is_empty();
-                self.find_source(tenant, source, wants_text).await?
+                self.storage.find_source(tenant, source, wants_text).await?
             }
             None => SourceTurns::default(),
         };
-        let given = self.given_vector(request.vector.clone())?;
+        let given = self.vectors.given_vector(request.vector.clone())?;
         let mut command = self.command(request, found, Origin::Bot)?;
         let is_given = given.is_some();
         let content = &command.memory.content;
@@ -42,15 +53,17 @@ impl Memories {
             // Only a rejection must be known before the reply. Other near-duplicates are merged in
             // the background.
             NearDuplicate::Refuse => self
+                .vectors
                 .vector_of(Purpose::Memory, content)
                 .await
                 .ok()
                 .flatten(),
             NearDuplicate::Merge | NearDuplicate::Keep | NearDuplicate::Apart => None,
         };
-        let config = self.config();
+        let config = self.storage.config();
         let prepared = Prepared::of(&command.memory.content);
         let done = self
+            .storage
             .write(&tenant.id, move |writer| {
                 if command.vector.is_none() {
                     return writer.remember_alone(&command, &prepared, &config.limits);
@@ -75,34 +88,6 @@ impl Memories {
         Ok(done)
     }
 
-    /// Validates a vector computed by a client and assigns it to the model in use.
-    ///
-    /// `None` if it is empty.
-    pub(super) fn given_vector(&self, values: Vec<f32>) -> Result<Option<Embedding>, MemoryError> {
-        if values.is_empty() {
-            return Ok(None);
-        }
-        let limit = MemoryLimits::DIMENSIONS;
-        if values.len() > limit {
-            let problem = format!("has {} dimensions, the limit is {limit}", values.len());
-            return Err(MemoryError::invalid("vector", problem));
-        }
-        if !Embedding::is_measurable(&values) {
-            let problem = "is zero, not finite, or too short or long to be compared: divide it by \
-                           its length";
-            return Err(MemoryError::invalid("vector", problem));
-        }
-        if !self.store()?.has_vectors() {
-            return Err(MemoryError::NoVectors);
-        }
-        let config = self.config();
-        let model = config.embedder.as_ref().map_or(CLIENTS, |it| it.model());
-        Ok(Some(Embedding {
-            model: model.into(),
-            values,
-        }))
-    }
-
     /// Builds the command of a fact and validates it.
     ///
     /// The source provides the fields that the request leaves empty. Applies the secret policy and
@@ -113,7 +98,7 @@ impl Memories {
         found: SourceTurns,
         origin: Origin,
     ) -> Result<RememberCommand, MemoryError> {
-        let (config, now) = (self.config(), self.now());
+        let (config, now) = (self.storage.config(), self.storage.now());
         let subject = request.subject.take().or(found.subject).ok_or_else(|| {
             let problem = "is empty, and no session says whose memory it is";
             MemoryError::invalid("subject", problem)
@@ -123,7 +108,7 @@ impl Memories {
         }
         request.observed_at = request.observed_at.or(found.said_at);
         request.source = found.source;
-        let (id, cosine_min) = (self.next_id(now), config.near_duplicate_cosine);
+        let (id, cosine_min) = (self.storage.next_id(now), config.near_duplicate_cosine);
         let mut command = RememberCommand::new(request, subject, id, now, cosine_min);
         let memory = &mut command.memory;
         memory.origin = origin;
@@ -142,12 +127,12 @@ impl Memories {
     /// Counts the outcome of a fact, and wakes the embedding worker.
     pub(super) fn note_outcome(&self, tenant: &Tenant, done: &RememberOutcome) {
         if !done.is_repetition {
-            let state = self.state(&tenant.id);
+            let state = self.storage.state(&tenant.id);
             let mut counts = state.counters.raise();
             *counts.remembered(done.outcome) += 1;
             counts.redacted += done.redacted as u64;
         }
-        self.shared.embedding.add(&tenant.id);
+        self.storage.embedding.add(&tenant.id);
     }
 
     /// Changes a memory. With a subject, only if the memory belongs to it.
@@ -163,24 +148,25 @@ impl Memories {
         subject: Option<Subject>,
         mut patch: Patch,
     ) -> Result<(Memory, usize), MemoryError> {
-        let config = self.config();
+        let config = self.storage.config();
         let tags = patch.tags.as_deref_mut().unwrap_or_default();
         let mut redacted = admit_texts(patch.content.as_mut(), tags, config.secrets)?;
         let metadata = patch.metadata.as_mut().and_then(Option::as_mut);
         redacted += admit_metadata(metadata, config.secrets)?;
-        let now = self.now();
+        let now = self.storage.now();
         let said = patch.observed_at.unwrap_or(now);
         patch.content = patch
             .content
             .map(|content| with_dates(&content, said, config.limits.content_bytes));
         let memory = self
+            .storage
             .write(&tenant.id, move |writer| {
                 writer.update(id, subject.as_ref(), &patch, now, &config.limits)
             })
             .await?;
-        let state = self.state(&tenant.id);
+        let state = self.storage.state(&tenant.id);
         state.counters.raise().redacted += redacted as u64;
-        self.shared.embedding.add(&tenant.id);
+        self.storage.embedding.add(&tenant.id);
         Ok((memory, redacted))
     }
 
@@ -193,7 +179,7 @@ impl Memories {
         tenant: &Tenant,
         mut memories: Vec<Memory>,
     ) -> Result<Imported, MemoryError> {
-        let config = self.config();
+        let config = self.storage.config();
         let limits = &config.limits;
         if memories.len() > MemoryLimits::IMPORTED {
             let limit = MemoryLimits::IMPORTED;
@@ -215,14 +201,118 @@ impl Memories {
             }
             memory.clone().checked(limits).map_err(refused)?;
         }
-        let now = self.now();
+        let now = self.storage.now();
         let imported = self
+            .storage
             .write(&tenant.id, move |writer| {
                 writer.import(&memories, now, &config.limits)
             })
             .await?;
-        self.shared.embedding.add(&tenant.id);
+        self.storage.embedding.add(&tenant.id);
         Ok(imported)
+    }
+
+    /// Returns one memory. With a subject, only if the subject may see it.
+    ///
+    /// # Errors
+    /// [`MemoryError::NotFound`].
+    pub async fn get(
+        &self,
+        tenant: &Tenant,
+        id: MemoryId,
+        subject: Option<Subject>,
+    ) -> Result<Memory, MemoryError> {
+        let memory = self
+            .storage
+            .read(&tenant.id, move |reader| reader.get(id))
+            .await?;
+        memory
+            .filter(|memory| subject.is_none_or(|subject| memory.is_visible_to(&subject)))
+            .ok_or(MemoryError::NotFound { id })
+    }
+
+    pub async fn list(
+        &self,
+        tenant: &Tenant,
+        request: ListRequest,
+    ) -> Result<MemoryPage, MemoryError> {
+        let now = self.storage.now();
+        let read = move |reader: &MemoryReader<'_>| reader.page_of(&request, now);
+        self.storage.read(&tenant.id, read).await
+    }
+
+    /// Lists a page of subjects that have memories.
+    pub async fn subjects(
+        &self,
+        tenant: &Tenant,
+        prefix: String,
+        after: Option<Subject>,
+        count: usize,
+    ) -> Result<SubjectPage, MemoryError> {
+        let now = self.storage.now();
+        let read = move |reader: &MemoryReader<'_>| {
+            reader.subjects(&prefix, after.as_ref(), count.saturating_add(1), now)
+        };
+        let mut subjects = self.storage.read(&tenant.id, read).await?;
+        let has_more = subjects.len() > count;
+        subjects.truncate(count);
+        Ok(SubjectPage { subjects, has_more })
+    }
+
+    /// Returns the current memory of a subject with this external key.
+    ///
+    /// # Errors
+    /// [`MemoryError::KeyNotFound`].
+    pub async fn get_by_key(
+        &self,
+        tenant: &Tenant,
+        subject: Subject,
+        key: String,
+    ) -> Result<Memory, MemoryError> {
+        external_key(&key)?;
+        let wanted = key.clone();
+        let read = move |reader: &MemoryReader<'_>| reader.named(&subject, &wanted);
+        let found = self.storage.read(&tenant.id, read).await?;
+        found.ok_or(MemoryError::KeyNotFound { key })
+    }
+
+    /// Finds up to `count_max` pairs of possible contradictions among a subject's newest memories.
+    pub async fn conflicts(
+        &self,
+        tenant: &Tenant,
+        subject: Subject,
+        count_max: usize,
+    ) -> Result<Conflicts, MemoryError> {
+        let now = self.storage.now();
+        let read = move |reader: &MemoryReader<'_>| {
+            reader.conflicts(&subject, MemoryLimits::COMPARED, count_max, now)
+        };
+        self.storage.read(&tenant.id, read).await
+    }
+
+    pub async fn stats(&self, tenant: &Tenant) -> Result<MemoryStats, MemoryError> {
+        let (config, now) = (self.storage.config(), self.storage.now());
+        let reranker = config.reranker.as_ref().map(|one| one.name().to_owned());
+        let read = move |reader: &MemoryReader<'_>| {
+            let model = config.embedder.as_ref().map(|embedder| embedder.model());
+            reader.stats(model, now)
+        };
+        let stats = self.storage.read(&tenant.id, read).await?;
+        Ok(MemoryStats { reranker, ..stats })
+    }
+
+    /// Rebuilds the indexes in the background. Returns the number of memories queued for embedding.
+    pub async fn reindex(&self, tenant: &Tenant) -> Result<u64, MemoryError> {
+        // On drop, hands the work to the maintenance worker, also if this call is cancelled.
+        let _unfinished = Unfinished::new(&self.storage, &tenant.id, None);
+        let begin = |writer: &MemoryWriter<'_>| writer.reindex_begin();
+        self.storage.write(&tenant.id, begin).await?;
+        let stats = self.stats(tenant).await?;
+        Ok(if stats.embedding_model.is_some() {
+            stats.memories
+        } else {
+            0
+        })
     }
 }
 
