@@ -23,11 +23,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use crate::admin::{Admin, Pages};
-use crate::admission::Admission;
-use crate::admission::schedule::{Schedule, ScheduledExecutor};
-use crate::auth::{AuthLayer, AuthService};
-use crate::call_metrics::CallMetrics;
 use crate::config::{Config, FilesRead, ServerConfig, UnixConfig};
+use crate::connections::schedule::{Schedule, ScheduledExecutor};
 use crate::connections::serve::{Io, Port, Protocol, http2};
 use crate::connections::socket::{ListenAddress, Listener};
 use crate::connections::{Connection, Connections, Ports};
@@ -37,14 +34,17 @@ use crate::health::{Health, JournalFollower};
 use crate::heavy::HeavyWork;
 use crate::journal_location::{self, JournalResources, OpenJournal};
 use crate::keyring::Keyring;
+use crate::layers::auth::Auth;
+use crate::layers::limits::TenantLimits;
+use crate::layers::limits::rates::Rates;
+use crate::layers::{GrpcConnection, GrpcService, Layers};
 use crate::learnt_charges::LearntCharges;
 use crate::logging::LogControl;
 use crate::metrics::{self, Sources};
 use crate::nonce_secret;
 use crate::process;
-use crate::rates::Rates;
 use crate::reload::{ReloadCounts, Reloader};
-use crate::routes::{Route, Routes};
+use crate::rpc::Services;
 use crate::services::{Api, Maintenance, Watchers};
 use crate::tls::{Tls, TlsPort};
 
@@ -65,7 +65,7 @@ pub(crate) struct App {
     request_bytes: usize,
     api: Api,
     stop: CancellationToken,
-    auth_layer: AuthLayer,
+    layers: Layers,
     admin: Admin,
     connections: Ports,
     tls: Option<Arc<Tls>>,
@@ -83,17 +83,16 @@ pub(crate) struct App {
 struct Grpc {
     streams_max: u32,
     write_timeout: Duration,
-    auth_layer: AuthLayer,
-    routes: Routes,
+    service: GrpcService,
 }
 
 impl Protocol for Grpc {
-    type Serving = hyper::server::conn::http2::Connection<Io, AuthService, ScheduledExecutor>;
+    type Serving = hyper::server::conn::http2::Connection<Io, GrpcConnection, ScheduledExecutor>;
 
     const CLIENT_SPEAKS_FIRST: bool = true;
 
     fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving {
-        let service = self.auth_layer.service(self.routes.clone(), connection);
+        let service = self.service.of_connection(connection);
         let in_turn = ScheduledExecutor {
             owner: Arc::clone(&connection.owner),
             write_timeout: self.write_timeout,
@@ -105,7 +104,7 @@ impl Protocol for Grpc {
 /// A daemon that accepts calls.
 pub(crate) struct RunningApp {
     api: Api,
-    auth_layer: AuthLayer,
+    layers: Layers,
     admin: Admin,
     health: Health,
     /// Cancelled when no new calls are accepted.
@@ -250,24 +249,17 @@ impl App {
             rates: Rates::new(request_bytes),
             started_at: process::wall_clock(),
         };
-        let calls = CallMetrics::new();
         let memory = Arc::clone(engine.tenants.memory());
-        let admission = Admission::new(server.max_calls_in_flight, memory, schedule);
         let rates = api.rates.clone();
-        let auth_layer = AuthLayer::new(
-            keyring,
-            admission,
-            rates,
-            calls.clone(),
-            limits,
-            is_in_cluster,
-        );
+        let auth = Auth::new(keyring, Arc::clone(&schedule), is_in_cluster);
+        let calls_max = server.max_calls_in_flight;
+        let tenant_limits = TenantLimits::new(calls_max, memory, schedule, rates);
+        let layers = Layers::new(auth, tenant_limits, limits);
         let registry = metrics::registry(Sources {
             api: api.clone(),
             journal,
             journal_away: resources.away(),
-            calls,
-            auth_layer: auth_layer.clone(),
+            layers: layers.clone(),
             connections: connections.clone(),
         });
         admin.open(engine, registry, resources.away(), members);
@@ -276,7 +268,7 @@ impl App {
             request_bytes,
             api,
             stop,
-            auth_layer,
+            layers,
             admin,
             connections,
             tls,
@@ -310,15 +302,14 @@ impl App {
             .max_decoding_message_size(self.request_bytes);
         let admin = AdminServiceServer::new(self.api.clone())
             .max_decoding_message_size(ADMIN_REQUEST_BYTES_MAX);
-        let mut routes = vec![
-            Route::new(sessions),
-            Route::new(memories),
-            Route::new(documents),
-            Route::new(admin),
-            Route::new(health_service),
-        ];
+        let mut services = Services::default()
+            .with(sessions)
+            .with(memories)
+            .with(documents)
+            .with(admin)
+            .with(health_service);
         if self.server.reflection {
-            routes.extend(reflection()?);
+            services = with_reflection(services)?;
         }
         let grpc = Port {
             listener: self.grpc,
@@ -332,14 +323,13 @@ impl App {
         grpc.run(Grpc {
             streams_max: self.server.max_streams_per_connection,
             write_timeout: self.server.connections.write_timeout,
-            auth_layer: self.auth_layer.clone(),
-            routes: Routes::new(routes),
+            service: self.layers.around(services),
         });
         self.admin.set_ready(true);
         write_endpoints(&self.endpoints, &self.grpc_addr, &self.admin_addr);
         Ok(RunningApp {
             api: self.api,
-            auth_layer: self.auth_layer,
+            layers: self.layers,
             admin: self.admin,
             health: Health::new(health),
             stop,
@@ -420,13 +410,14 @@ impl RunningApp {
         let mut looks = 0;
         while looks < WATCHER_POLLS {
             tokio::time::sleep(WATCHER_POLL_INTERVAL).await;
-            let is_so = self.api.watching.count() > 0 && self.auth_layer.calls_in_progress() == 0;
+            let is_so =
+                self.api.watching.count() > 0 && self.layers.limits.calls_in_progress() == 0;
             looks = if is_so { looks + 1 } else { 0 };
         }
     }
 }
 
-fn reflection() -> Result<[Route; 2], CliError> {
+fn with_reflection(services: Services) -> Result<Services, CliError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
@@ -434,10 +425,9 @@ fn reflection() -> Result<[Route; 2], CliError> {
     };
     let failed =
         |error: tonic_reflection::server::Error| unavailable(format!("reflection: {error}"));
-    Ok([
-        Route::new(reflection().build_v1().map_err(failed)?),
-        Route::new(reflection().build_v1alpha().map_err(failed)?),
-    ])
+    Ok(services
+        .with(reflection().build_v1().map_err(failed)?)
+        .with(reflection().build_v1alpha().map_err(failed)?))
 }
 
 fn unavailable(problem: String) -> CliError {

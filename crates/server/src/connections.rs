@@ -6,6 +6,8 @@
 pub(crate) mod config;
 mod deferred_poll;
 mod io;
+pub(crate) mod schedule;
+pub(crate) mod send_progress;
 pub(crate) mod serve;
 pub(crate) mod socket;
 mod wrong_keys;
@@ -18,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::admission::schedule::{Schedule, TaskOwner};
 use io::PollBudget;
+use schedule::{Schedule, TaskOwner};
 
 pub(crate) use config::ConnectionsConfig;
 pub(crate) use socket::Peer;

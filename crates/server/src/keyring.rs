@@ -23,6 +23,8 @@ pub(crate) type KeyDigest = [u8; 32];
 pub(crate) struct Caller {
     pub(crate) tenant: Arc<Tenant>,
     pub(crate) role: Role,
+    /// Whether other tenants may call as well.
+    pub(crate) is_one_of_several: bool,
     /// Cancelled when the keys change, so that long calls must authenticate again.
     ///
     /// In an `Arc` because every call clones the caller, and cloning the token takes a lock.
@@ -134,11 +136,13 @@ impl Keyring {
         before: Option<&Self>,
     ) -> Option<Self> {
         let revoked = Arc::new(CancellationToken::new());
+        let is_shared = are_several(keys, keyless);
         let caller = |tenant, role, key| {
             let (tenant, revoked) = (engine.tenants.get(tenant)?, Arc::clone(&revoked));
             Some(Caller {
                 tenant,
                 role,
+                is_one_of_several: is_shared,
                 revoked,
                 key,
             })
@@ -177,7 +181,7 @@ impl Keyring {
             by_prefix,
             by_name,
             by_uid,
-            is_shared: are_several(keys, keyless),
+            is_shared,
         })
     }
 

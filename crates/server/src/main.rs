@@ -1,11 +1,8 @@
 //! `memoird`: a session daemon for chat bots.
 
 mod admin;
-mod admission;
 mod app;
-mod auth;
 mod blocks;
-mod call_metrics;
 mod cli;
 mod cluster;
 mod config;
@@ -16,16 +13,14 @@ mod health;
 mod heavy;
 mod journal_location;
 mod keyring;
+mod layers;
 mod learnt_charges;
 mod logging;
 mod metrics;
 mod nonce_secret;
 mod notify;
 mod process;
-mod rates;
 mod reload;
-mod reply_limit;
-mod routes;
 mod rpc;
 mod runtime;
 mod serve;

@@ -19,11 +19,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use crate::auth::AuthLayer;
-use crate::call_metrics::CallMetrics;
 use crate::connections::Ports;
+use crate::layers::Layers;
+use crate::layers::limits::rates::RateLimit;
 use crate::process;
-use crate::rates::RateLimit;
 use crate::services::Api;
 
 pub(crate) fn registry(sources: Sources) -> Registry {
@@ -34,7 +33,7 @@ pub(crate) fn registry(sources: Sources) -> Registry {
     let help = "Change sets per journal transaction";
     registry.register("commit_batch_sets", help, commits.commit_batch.clone());
     let help = "Duration of a call";
-    registry.register("call_seconds", help, sources.calls.seconds());
+    registry.register("call_seconds", help, sources.layers.metrics.seconds());
     let help = "Hook delivery attempts by outcome";
     registry.register("hook_deliveries", help, commits.hooks.deliveries.clone());
     let help = "Duration of a hook's run";
@@ -57,8 +56,7 @@ pub(crate) struct Sources {
     /// Damaged and unchecked turns, and commits in doubt.
     pub(crate) journal: Option<Arc<dyn Store>>,
     pub(crate) journal_away: watch::Receiver<Option<String>>,
-    pub(crate) calls: CallMetrics,
-    pub(crate) auth_layer: AuthLayer,
+    pub(crate) layers: Layers,
     pub(crate) connections: Ports,
 }
 
@@ -484,7 +482,7 @@ impl Sources {
     }
 
     fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let denials = self.auth_layer.denied();
+        let denials = &self.layers.auth.denied;
         let denied = [
             ("NO_KEY", &denials.no_key),
             ("WRONG_KEY", &denials.wrong_key),
@@ -511,7 +509,7 @@ impl Sources {
 
     fn encode_by_name(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let kind = MetricType::Counter;
-        let failures = self.calls.failures();
+        let failures = self.layers.metrics.failures();
         let call_failures = failures.map(|(method, failures)| ([("method", method)], failures));
         let help = "Calls that failed or were cancelled by their clients";
         family(encoder, kind, "call_failures", help, call_failures)?;

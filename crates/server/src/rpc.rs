@@ -1,9 +1,18 @@
-//! The rpcs of the API: who may call each, how large its request may be, and where it is served.
+//! The rpcs of the API: who may call each, how large its request may be, and what serves it.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::convert::Infallible;
+use std::future::ready;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
 
+use http::{Request, Response};
 use serde::{Deserialize, Serialize};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::BoxFuture;
+use tonic::server::NamedService;
+use tower::Service;
 
 use RequestSize::{Large, Patch, Small, Text, Unlimited};
 
@@ -175,6 +184,54 @@ const fn admin(path: &'static str, request: RequestSize) -> Rpc {
     Rpc {
         role: Role::Admin,
         ..bot(path, request)
+    }
+}
+
+/// The gRPC services by name.
+#[derive(Clone, Default)]
+pub(crate) struct Services(Arc<HashMap<&'static str, Handler>>);
+
+type Handler = Box<dyn Fn(Request<Body>) -> ServiceFuture + Send + Sync>;
+type ServiceFuture = BoxFuture<Response<Body>, Infallible>;
+
+impl Services {
+    /// Adds a service. Only before the services are shared.
+    pub(crate) fn with<S>(mut self, service: S) -> Self
+    where
+        S: NamedService + Clone + Send + Sync + 'static,
+        S: Service<
+                Request<Body>,
+                Response = Response<Body>,
+                Error = Infallible,
+                Future = ServiceFuture,
+            >,
+    {
+        if let Some(services) = Arc::get_mut(&mut self.0) {
+            // gRPC services are always ready.
+            let handler = move |request| service.clone().call(request);
+            services.insert(S::NAME, Box::new(handler));
+        }
+        self
+    }
+}
+
+impl Service<Request<Body>> for Services {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = ServiceFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Passes a call to the service of its path. UNIMPLEMENTED if there is none.
+    fn call(&mut self, request: Request<Body>) -> ServiceFuture {
+        let path = request.uri().path().strip_prefix('/');
+        let named = path.and_then(|path| path.split_once('/'));
+        match named.and_then(|(name, _)| self.0.get(name)) {
+            Some(handler) => handler(request),
+            None => Box::pin(ready(Ok(Status::unimplemented("").into_http()))),
+        }
     }
 }
 

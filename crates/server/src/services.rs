@@ -16,11 +16,11 @@ use memoird_memories::{Memories, MemoryError};
 use memoird_search::Search;
 use tonic::{Request, Response, Status};
 
-use crate::admission::CallPermit;
 use crate::heavy::HeavyWork;
 use crate::journal_location::Members;
 use crate::keyring::Caller;
-use crate::rates::Rates;
+use crate::layers::limits::CallPermit;
+use crate::layers::limits::rates::Rates;
 use crate::reload::Reloader;
 use crate::wire::{PAGE_BYTES_MAX, status};
 

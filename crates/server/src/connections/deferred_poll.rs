@@ -109,7 +109,7 @@ mod tests {
 
     use super::super::{Connections, ConnectionsConfig, Peer};
     use super::*;
-    use crate::admission::schedule::Schedule;
+    use crate::connections::schedule::Schedule;
 
     const ANSWERS: usize = 20;
 

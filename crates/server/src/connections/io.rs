@@ -231,7 +231,7 @@ mod tests {
         SHARED_WRITTEN_BYTES_PER_POLL, UNAUTHENTICATED_BYTES_PER_POLL,
     };
     use super::*;
-    use crate::admission::schedule::{Schedule, Scheduled};
+    use crate::connections::schedule::{Schedule, Scheduled};
 
     const SENT: usize = 1 << 20;
 

@@ -17,11 +17,11 @@ use tracing::{debug, warn};
 
 use super::deferred_poll::DeferredPoll;
 use super::io::LimitedStream;
+use super::schedule::{Scheduled, ScheduledExecutor};
 use super::socket::{Listener, Plain, Stream};
 use super::{
     CloseOrder, Connection, Connections, ConnectionsConfig, TableEntry, count, now, one_address,
 };
-use crate::admission::schedule::{Scheduled, ScheduledExecutor};
 use crate::tls::{Tls, TlsPort};
 
 /// Pause after a failed accept, for example when no file descriptors are left.

@@ -14,7 +14,7 @@ use super::{
     tenant_and_message_for_page,
 };
 use crate::heavy::HEAVY_BYTES;
-use crate::reply_limit::RequestedBytes;
+use crate::layers::reply_limit::RequestedBytes;
 use crate::wire::context::Writer;
 use crate::wire::from::AppendFields;
 use crate::wire::{

@@ -1,27 +1,51 @@
 //! Accounts for the bytes of a request while it arrives, and of a response until it is sent.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Sleep;
+use tokio_util::either::Either;
 use tonic::Status;
 use tonic::body::Body;
+use tower::Service;
 
-use super::CallPermit;
-use super::send_progress::SendProgress;
+use super::limits::CallPermit;
+use super::reply_limit;
+use super::{CallFuture, IncomingCall, OrRejected, Rejection};
 use crate::connections::OpenCall;
-use crate::rates::RequestMeter;
+use crate::connections::send_progress::SendProgress;
+use crate::rpc::Call;
 use crate::wire::status;
+
+/// Bytes that hyper buffers of a response stream if the client does not read.
+const UNREAD_BYTES_MAX: u64 = 400 << 10;
+
+/// The innermost layer, directly around the services.
+#[derive(Clone)]
+pub(crate) struct BodyLayer<S> {
+    pub(super) inner: S,
+    /// Maximum time for a request to arrive.
+    pub(super) timeout: Duration,
+}
+
+/// How the response of a call is sent, and what the call holds until then.
+struct AdmittedCall {
+    call: Call,
+    open: OpenCall,
+    permit: Arc<CallPermit>,
+    reply_bytes_max: u64,
+}
 
 /// A request body that fails if it is too large or too slow.
 pub(crate) struct CountedRequest {
     inner: Body,
     permit: Arc<CallPermit>,
-    meter: RequestMeter,
     /// Total time the daemon waits for the body.
     timeout: Option<Duration>,
     /// Started when the body is pending for the first time.
@@ -29,7 +53,7 @@ pub(crate) struct CountedRequest {
 }
 
 /// A response body in parts. Holds the resources of its call until all are sent or dropped.
-pub(crate) struct PermitBody<T> {
+pub(crate) struct HeldBody<T> {
     inner: Body,
     held: Arc<T>,
     /// Data from `inner` that has not been returned yet.
@@ -53,27 +77,76 @@ const PART_BYTES: usize = 16 << 10;
 
 type PolledFrame = Poll<Option<Result<Frame<Bytes>, Status>>>;
 
-impl CountedRequest {
-    pub(crate) fn new(
-        inner: Body,
-        permit: Arc<CallPermit>,
-        meter: RequestMeter,
-        timeout: Option<Duration>,
-    ) -> Self {
-        Self {
-            inner,
-            permit,
-            meter,
-            timeout,
-            late: None,
+impl<S> Service<IncomingCall> for BodyLayer<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Rejection;
+    type Future = OrRejected<CallFuture>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Rejection>> {
+        self.inner.poll_ready(context).map_err(Rejection::from)
+    }
+
+    fn call(&mut self, incoming: IncomingCall) -> Self::Future {
+        let admitted = match AdmittedCall::new(&incoming) {
+            Ok(admitted) => admitted,
+            Err(refused) => return Rejection::from(refused).ready(),
+        };
+        // Reflection streams stay open, so they have no timeout.
+        let timeout = (!admitted.is_reflection()).then_some(self.timeout);
+        let answer = self.inner.call(incoming.request.map(|inner| {
+            Body::new(CountedRequest {
+                inner,
+                permit: Arc::clone(&admitted.permit),
+                timeout,
+                late: None,
+            })
+        }));
+        Either::Left(Box::pin(async {
+            let answer = answer.await?;
+            admitted.respond(answer).await.map_err(Rejection::from)
+        }))
+    }
+}
+
+impl AdmittedCall {
+    fn new(incoming: &IncomingCall) -> Result<Self, Status> {
+        let request = &incoming.request;
+        let permit = request.extensions().get::<Arc<CallPermit>>();
+        let admitted = Self {
+            reply_bytes_max: reply_limit::of_call(request.headers())?,
+            call: incoming.call,
+            open: incoming.connection.begin_call(),
+            permit: permit.map(Arc::clone).ok_or_else(status::no_caller)?,
+        };
+        if admitted.is_reflection() {
+            admitted.permit.add_bytes(UNREAD_BYTES_MAX)?;
         }
+        Ok(admitted)
     }
 
-    fn add(&mut self, data: &Bytes) -> Result<(), Status> {
-        self.meter.add(data)?;
-        self.permit.add_bytes(data.len() as u64)
+    fn is_reflection(&self) -> bool {
+        matches!(self.call, Call::Reflection)
     }
 
+    async fn respond(self, answer: Response<Body>) -> Result<Response<Body>, Status> {
+        if self.is_reflection() {
+            let held = (self.open, self.permit);
+            return Ok(answer.map(|body| Body::new(HeldBody::new(body, held))));
+        }
+        if self.call.has_stream() {
+            // It lasts as long as its client wants, and buffers little at any time.
+            return Ok(answer.map(|body| Body::new(HeldBody::new(body, self.open))));
+        }
+        let answer = reply_limit::checked(answer, self.reply_bytes_max).await?;
+        Ok(answer.map(|body| Body::new(HeldBody::counted(body, self.permit, self.open))))
+    }
+}
+
+impl CountedRequest {
     /// Returns pending until `timeout` has passed, then an error.
     fn wait(&mut self, context: &mut Context<'_>) -> PolledFrame {
         let Some(timeout) = self.timeout else {
@@ -88,8 +161,8 @@ impl CountedRequest {
     }
 }
 
-impl PermitBody<(OpenCall, Arc<CallPermit>)> {
-    /// Creates a response body that updates the byte count of `place`.
+impl HeldBody<(OpenCall, Arc<CallPermit>)> {
+    /// Creates a response body that updates the byte count of `permit`.
     pub(crate) fn counted(inner: Body, permit: Arc<CallPermit>, call: OpenCall) -> Self {
         Self {
             permit: Some(Arc::clone(&permit)),
@@ -98,7 +171,7 @@ impl PermitBody<(OpenCall, Arc<CallPermit>)> {
     }
 }
 
-impl<T> PermitBody<T> {
+impl<T> HeldBody<T> {
     pub(crate) fn new(inner: Body, held: T) -> Self {
         Self {
             inner,
@@ -151,7 +224,7 @@ impl HttpBody for CountedRequest {
         }
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
-            && let Err(refused) = self.add(data)
+            && let Err(refused) = self.permit.add_request(data)
         {
             return Poll::Ready(Some(Err(refused)));
         }
@@ -167,7 +240,7 @@ impl HttpBody for CountedRequest {
     }
 }
 
-impl<T: Send + Sync + 'static> HttpBody for PermitBody<T> {
+impl<T: Send + Sync + 'static> HttpBody for HeldBody<T> {
     type Data = Bytes;
     type Error = Status;
 

@@ -1,50 +1,59 @@
-//! Admission control: limits concurrent calls, and the bytes of their requests and responses.
+//! Limits of a tenant: rates of calls and bytes, concurrent calls, and the bytes of their requests
+//! and responses.
 //!
 //! If there are several tenants, none may hold more than remains free, so that a flood by one
 //! leaves room for the others.
 
-pub(crate) mod body;
-pub(crate) mod schedule;
-pub(crate) mod send_progress;
+pub(crate) mod rates;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use memoird_core::ids::TenantId;
-use memoird_engine::{MemoryUse, Tenant};
+use memoird_engine::MemoryUse;
 use tokio::sync::Notify;
 use tonic::Status;
+use tower::Service;
 
+use super::{CallService, IncomingCall, OrRejected, Rejection};
+use crate::connections::schedule::{Lane, Schedule};
+use crate::keyring::Caller;
+use crate::rpc::Call;
 use crate::wire::status;
-use schedule::{Lane, Schedule, TaskOwner};
+use rates::{Rates, RequestMeter};
 
 /// Requests and responses may use 1/`MEMORY_SHARE` of `limits.memory`.
 const MEMORY_SHARE: u64 = 4;
 /// Maximum time a call waits for room for its response.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
 
+#[derive(Clone)]
+pub(crate) struct TenantLimitsLayer<S> {
+    pub(super) inner: S,
+    pub(super) limits: TenantLimits,
+}
+
 /// Admits calls. Clones share their state.
 #[derive(Clone, Debug)]
-pub(crate) struct Admission {
-    shared: Arc<AdmissionInner>,
+pub(crate) struct TenantLimits {
+    shared: Arc<TenantLimitsInner>,
 }
 
 #[derive(Debug)]
-struct AdmissionInner {
+struct TenantLimitsInner {
     calls_max: usize,
     memory: Arc<MemoryUse>,
     schedule: Arc<Schedule>,
-    counts: Mutex<AdmissionCounts>,
+    rates: Rates,
+    counts: Mutex<CallCounts>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct AdmissionCounts {
+struct CallCounts {
     calls: usize,
     bytes: u64,
     by_lane: Vec<LaneUsage>,
-    lanes: HashMap<TenantId, Lane>,
 }
 
 /// Resources held by the calls of one tenant.
@@ -57,21 +66,51 @@ struct LaneUsage {
 /// Permit of a call, held until its response is sent.
 #[derive(Debug)]
 pub(crate) struct CallPermit {
-    shared: Arc<AdmissionInner>,
+    shared: Arc<TenantLimitsInner>,
     lane: Lane,
     /// Whether several tenants share the daemon.
     is_shared: bool,
     /// Bytes of the request and the response.
     bytes: Mutex<u64>,
+    meter: Mutex<RequestMeter>,
 }
 
-impl Admission {
+impl<S: CallService> Service<IncomingCall> for TenantLimitsLayer<S> {
+    type Response = S::Response;
+    type Error = Rejection;
+    type Future = OrRejected<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Rejection>> {
+        self.inner.poll_ready(context)
+    }
+
+    /// Stores the permit in the request's extensions.
+    fn call(&mut self, mut incoming: IncomingCall) -> Self::Future {
+        let extensions = incoming.request.extensions_mut();
+        let caller = extensions.get::<Caller>().ok_or_else(status::no_caller);
+        match caller.and_then(|caller| self.limits.admit(caller, incoming.call)) {
+            Ok(permit) => {
+                extensions.insert(Arc::new(permit));
+                OrRejected::Left(self.inner.call(incoming))
+            }
+            Err(refused) => Rejection::from(refused).ready(),
+        }
+    }
+}
+
+impl TenantLimits {
     /// Limits concurrent calls to `calls_max`, over all tenants.
-    pub(crate) fn new(calls_max: usize, memory: Arc<MemoryUse>, schedule: Arc<Schedule>) -> Self {
-        let shared = AdmissionInner {
+    pub(crate) fn new(
+        calls_max: usize,
+        memory: Arc<MemoryUse>,
+        schedule: Arc<Schedule>,
+        rates: Rates,
+    ) -> Self {
+        let shared = TenantLimitsInner {
             calls_max,
             memory,
             schedule,
+            rates,
             counts: Mutex::default(),
             freed: Notify::new(),
         };
@@ -80,44 +119,33 @@ impl Admission {
         }
     }
 
-    /// Number of calls that have not sent their complete response.
+    /// Number of calls without a sent response. A stream counts until its response begins.
     pub(crate) fn calls_in_progress(&self) -> usize {
         self.shared.counts().calls
     }
 
-    pub(crate) fn schedule(&self) -> &Arc<Schedule> {
-        &self.shared.schedule
+    /// Admits or rejects a call.
+    ///
+    /// # Errors
+    /// If the tenant exceeds its call rate, or too many calls are in progress.
+    fn admit(&self, caller: &Caller, call: Call) -> Result<CallPermit, Status> {
+        let (tenant, shared) = (&caller.tenant, &self.shared);
+        let meter = if call.is_admin() {
+            shared.rates.enter_operator(call.request_size())
+        } else {
+            shared.rates.enter(tenant, call.request_size())?
+        };
+        let lane = shared.schedule.lane_of(&tenant.id);
+        let own_max = tenant.policy().calls_in_flight;
+        self.enter(lane, own_max, caller.is_one_of_several, meter)
     }
 
-    /// Assigns a connection and its calls to the queue of a tenant.
-    pub(crate) fn assign_lane(&self, connection: &TaskOwner, tenant: &Tenant) {
-        let lane = self.lane(&tenant.id);
-        let weight = tenant.policy().weight;
-        self.shared.schedule.set_weight(lane, weight);
-        connection.enter(lane);
-    }
-
-    /// Admits or rejects a call. `is_shared` is whether several tenants may call.
-    pub(crate) fn enter(&self, tenant: &Tenant, is_shared: bool) -> Result<CallPermit, Status> {
-        let lane = self.lane(&tenant.id);
-        self.enter_lane(lane, tenant.policy().calls_in_flight, is_shared)
-    }
-
-    fn lane(&self, tenant: &TenantId) -> Lane {
-        let mut counts = self.shared.counts();
-        if let Some(lane) = counts.lanes.get(tenant) {
-            return *lane;
-        }
-        let lane = self.shared.schedule.add_lane();
-        counts.lanes.insert(tenant.clone(), lane);
-        lane
-    }
-
-    fn enter_lane(
+    fn enter(
         &self,
         lane: Lane,
         own_max: Option<usize>,
         is_shared: bool,
+        meter: RequestMeter,
     ) -> Result<CallPermit, Status> {
         let calls_max = self.shared.calls_max;
         let mut counts = self.shared.counts();
@@ -136,12 +164,13 @@ impl Admission {
             lane,
             is_shared,
             bytes: Mutex::new(0),
+            meter: Mutex::new(meter),
         })
     }
 }
 
-impl AdmissionInner {
-    fn counts(&self) -> MutexGuard<'_, AdmissionCounts> {
+impl TenantLimitsInner {
+    fn counts(&self) -> MutexGuard<'_, CallCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,7 +183,7 @@ impl AdmissionInner {
     }
 }
 
-impl AdmissionCounts {
+impl CallCounts {
     fn of(&mut self, lane: Lane) -> &mut LaneUsage {
         let index = lane.index();
         if self.by_lane.len() <= index {
@@ -165,11 +194,22 @@ impl AdmissionCounts {
 }
 
 impl CallPermit {
-    /// Adds bytes of the request.
+    /// Counts data of the request.
+    ///
+    /// # Errors
+    /// If the request exceeds its size limit, the tenant its byte rate, or there is no room.
+    pub(super) fn add_request(&self, data: &[u8]) -> Result<(), Status> {
+        let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
+        meter.add(data)?;
+        drop(meter);
+        self.add_bytes(data.len() as u64)
+    }
+
+    /// Adds bytes of the request or response.
     ///
     /// # Errors
     /// If there is no room for them.
-    pub(crate) fn add_bytes(&self, more: u64) -> Result<(), Status> {
+    pub(super) fn add_bytes(&self, more: u64) -> Result<(), Status> {
         if self.try_change(|held| held.saturating_add(more)) {
             Ok(())
         } else {
@@ -206,7 +246,7 @@ impl CallPermit {
     }
 
     /// Sets the size of the response, which replaces that of the request.
-    pub(crate) fn set_bytes(&self, bytes: u64) {
+    pub(super) fn set_bytes(&self, bytes: u64) {
         let mut held = self.held();
         let mut counts = self.shared.counts();
         self.change(&mut counts, &mut held, bytes);
@@ -232,7 +272,7 @@ impl CallPermit {
         is_taken
     }
 
-    fn change(&self, counts: &mut AdmissionCounts, held: &mut u64, bytes: u64) {
+    fn change(&self, counts: &mut CallCounts, held: &mut u64, bytes: u64) {
         let before = std::mem::replace(held, bytes);
         counts.bytes = counts.bytes - before + bytes;
         let own = counts.of(self.lane);
@@ -266,44 +306,55 @@ impl Drop for CallPermit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rpc::RequestSize;
 
-    fn admission(calls_max: usize) -> Admission {
-        Admission::new(calls_max, Arc::default(), Arc::default())
+    fn limits(calls_max: usize) -> TenantLimits {
+        TenantLimits::new(
+            calls_max,
+            Arc::default(),
+            Arc::default(),
+            Rates::new(1 << 20),
+        )
     }
 
-    fn fill(admission: &Admission, lane: Lane, is_shared: bool) -> Vec<CallPermit> {
-        std::iter::from_fn(|| admission.enter_lane(lane, None, is_shared).ok()).collect()
+    fn enter(
+        limits: &TenantLimits,
+        lane: Lane,
+        own_max: Option<usize>,
+        is_shared: bool,
+    ) -> Option<CallPermit> {
+        let meter = limits.shared.rates.enter_operator(RequestSize::Small);
+        limits.enter(lane, own_max, is_shared, meter).ok()
+    }
+
+    fn fill(limits: &TenantLimits, lane: Lane, is_shared: bool) -> Vec<CallPermit> {
+        std::iter::from_fn(|| enter(limits, lane, None, is_shared)).collect()
     }
 
     #[test]
     fn tenant_cannot_take_permits_reserved_for_others() {
-        let admission = admission(12);
-        let schedule = Arc::clone(&admission.shared.schedule);
+        let limits = limits(12);
+        let schedule = Arc::clone(&limits.shared.schedule);
         let lanes = [(); 3].map(|()| schedule.add_lane());
-        let first = fill(&admission, lanes[0], true);
+        let first = fill(&limits, lanes[0], true);
         assert_eq!(first.len(), 6);
-        let second = fill(&admission, lanes[1], true);
+        let second = fill(&limits, lanes[1], true);
         assert_eq!(second.len(), 3);
-        assert!(!fill(&admission, lanes[2], true).is_empty());
-        assert!(admission.enter_lane(lanes[0], None, true).is_err());
+        assert!(!fill(&limits, lanes[2], true).is_empty());
+        assert!(enter(&limits, lanes[0], None, true).is_none());
         drop((first, second));
-        assert_eq!(admission.calls_in_progress(), 0);
-        assert_eq!(
-            fill(&admission, lanes[0], false).len(),
-            12,
-            "alone it has all"
-        );
-        let own = admission.enter_lane(lanes[0], Some(2), false);
-        assert!(own.is_ok());
+        assert_eq!(limits.calls_in_progress(), 0);
+        assert_eq!(fill(&limits, lanes[0], false).len(), 12, "alone it has all");
+        assert!(enter(&limits, lanes[0], Some(2), false).is_some());
     }
 
     #[test]
     fn tenant_call_limit_is_enforced() {
-        let admission = admission(12);
-        let lane = admission.shared.schedule.add_lane();
-        let places: Vec<_> = (0..5)
-            .filter_map(|_| admission.enter_lane(lane, Some(2), true).ok())
+        let limits = limits(12);
+        let lane = limits.shared.schedule.add_lane();
+        let permits: Vec<_> = (0..5)
+            .filter_map(|_| enter(&limits, lane, Some(2), true))
             .collect();
-        assert_eq!(places.len(), 2);
+        assert_eq!(permits.len(), 2);
     }
 }

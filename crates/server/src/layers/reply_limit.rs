@@ -15,7 +15,7 @@ use memoird_proto::v1::Budget;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::rates::announced_bytes;
+use super::limits::rates::announced_bytes;
 use crate::wire::status;
 
 /// The metadata key with which a call asks for larger replies, in bytes.
@@ -41,7 +41,7 @@ impl RequestedBytes {
 ///
 /// # Errors
 /// If the metadata is not a number.
-pub(crate) fn of_call(headers: &HeaderMap) -> Result<u64, Status> {
+pub(super) fn of_call(headers: &HeaderMap) -> Result<u64, Status> {
     let Some(value) = headers.get(METADATA) else {
         return Ok(DEFAULT_BYTES);
     };
@@ -50,8 +50,14 @@ pub(crate) fn of_call(headers: &HeaderMap) -> Result<u64, Status> {
     Ok(bytes.max(DEFAULT_BYTES))
 }
 
-/// Replaces the reply of a unary call by an error if it is larger than `bytes_max`.
-pub(crate) async fn checked(answer: Response<Body>, bytes_max: u64) -> Response<Body> {
+/// Checks the size of a unary call's reply.
+///
+/// # Errors
+/// If it is larger than `bytes_max`, and than the request asks for.
+pub(super) async fn checked(
+    answer: Response<Body>,
+    bytes_max: u64,
+) -> Result<Response<Body>, Status> {
     let requested = answer.extensions().get::<RequestedBytes>();
     let bytes_max = requested.map_or(bytes_max, |requested| bytes_max.max(requested.0));
     let (parts, mut body) = answer.into_parts();
@@ -62,9 +68,10 @@ pub(crate) async fn checked(answer: Response<Body>, bytes_max: u64) -> Response<
         .and_then(Frame::data_ref)
         .map_or(0, |data| announced_bytes(data));
     if bytes > bytes_max {
-        return too_large(bytes, bytes_max).into_http();
+        return Err(too_large(bytes, bytes_max));
     }
-    Response::from_parts(parts, Body::new(PeekedBody { first, rest: body }))
+    let body = Body::new(PeekedBody { first, rest: body });
+    Ok(Response::from_parts(parts, body))
 }
 
 /// A body whose first frame was already read.

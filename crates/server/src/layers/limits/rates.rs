@@ -44,18 +44,15 @@ pub(crate) struct Rates {
     by_tenant: Arc<RwLock<HashMap<TenantId, Arc<TenantRates>>>>,
 }
 
-/// Remaining rates of a tenant, and its rejected calls.
-#[derive(Debug)]
-struct TenantRates {
-    calls: Option<Bucket>,
-    bytes: Option<Bucket>,
-    refused: Arc<RejectedCounts>,
-}
-
+/// The limits of a tenant, by [`RateLimit`].
 #[derive(Debug, Default)]
-struct RejectedCounts {
-    calls: AtomicU64,
-    bytes: AtomicU64,
+struct TenantRates([Rate; 2]);
+
+/// A limit, if there is one, and the calls that it rejected.
+#[derive(Clone, Debug, Default)]
+struct Rate {
+    bucket: Option<Bucket>,
+    refused: Arc<AtomicU64>,
 }
 
 /// A token bucket.
@@ -122,9 +119,8 @@ impl Rates {
             .by_tenant
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        by_tenant
-            .get(tenant)
-            .map_or(0, |rates| rates.refused.of(limit).load(Ordering::Relaxed))
+        let rate = by_tenant.get(tenant).map(|rates| rates.of(limit));
+        rate.map_or(0, |rate| rate.refused.load(Ordering::Relaxed))
     }
 
     /// Calls of the tenant rejected by any limit.
@@ -178,8 +174,8 @@ impl Rates {
             .by_tenant
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        let before = by_tenant.get(id);
-        let rates = Arc::new(self.changed(before.map(Arc::as_ref), limits));
+        let before = by_tenant.get(id).map(Arc::as_ref);
+        let rates = Arc::new(self.changed(before.unwrap_or(&TenantRates::default()), limits));
         by_tenant.insert(id.clone(), Arc::clone(&rates));
         Some(rates)
     }
@@ -187,55 +183,46 @@ impl Rates {
     /// Creates rates with new limits. Unchanged buckets keep their level.
     fn changed(
         &self,
-        before: Option<&TenantRates>,
+        before: &TenantRates,
         (calls, bytes): (Option<NonZeroU32>, Option<NonZeroU32>),
     ) -> TenantRates {
         let wanted = self
             .request_bytes_max
             .saturating_add(REQUEST_OVERHEAD_BYTES);
+        // A full bucket always has room for the largest request.
         let request = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let bucket = |was: Option<&Bucket>, per_second: Option<NonZeroU32>, burst_min: u32| {
-            let per_second = per_second?;
-            let same = was.filter(|was| was.per_second == per_second);
-            let new = || Bucket::new(per_second, burst_min, now());
-            Some(same.cloned().unwrap_or_else(new))
+        let rate = |limit, per_second: Option<NonZeroU32>, burst_min| {
+            let Rate { bucket, refused } = before.of(limit).clone();
+            let same = bucket.filter(|bucket| Some(bucket.per_second) == per_second);
+            let new = || Some(Bucket::new(per_second?, burst_min, now()));
+            let bucket = same.or_else(new);
+            Rate { bucket, refused }
         };
-        TenantRates {
-            calls: bucket(before.and_then(|it| it.calls.as_ref()), calls, 1),
-            // A full bucket always has room for the largest request.
-            bytes: bucket(before.and_then(|it| it.bytes.as_ref()), bytes, request),
-            refused: before.map(|it| Arc::clone(&it.refused)).unwrap_or_default(),
-        }
+        let calls = rate(RateLimit::Calls, calls, 1);
+        TenantRates([calls, rate(RateLimit::Bytes, bytes, request)])
     }
 }
 
 impl TenantRates {
+    fn of(&self, limit: RateLimit) -> &Rate {
+        &self.0[limit as usize]
+    }
+
     fn limits(&self) -> (Option<NonZeroU32>, Option<NonZeroU32>) {
-        let per_second = |bucket: &Option<Bucket>| bucket.as_ref().map(|it| it.per_second);
-        (per_second(&self.calls), per_second(&self.bytes))
+        let [calls, bytes] = &self.0;
+        let per_second = |rate: &Rate| rate.bucket.as_ref().map(|bucket| bucket.per_second);
+        (per_second(calls), per_second(bytes))
     }
 
     fn take(&self, limit: RateLimit, count: NonZeroU32) -> Result<(), Status> {
-        let bucket = match limit {
-            RateLimit::Calls => &self.calls,
-            RateLimit::Bytes => &self.bytes,
-        };
+        let Rate { bucket, refused } = self.of(limit);
         let Some(bucket) = bucket else {
             return Ok(());
         };
         bucket.take(count, now()).map_err(|wait| {
-            self.refused.of(limit).fetch_add(1, Ordering::Relaxed);
+            refused.fetch_add(1, Ordering::Relaxed);
             status::rate_exceeded(limit.key(), bucket.per_second.get(), wait)
         })
-    }
-}
-
-impl RejectedCounts {
-    fn of(&self, limit: RateLimit) -> &AtomicU64 {
-        match limit {
-            RateLimit::Calls => &self.calls,
-            RateLimit::Bytes => &self.bytes,
-        }
     }
 }
 
@@ -355,15 +342,18 @@ mod tests {
     fn changed_limits_apply_and_unchanged_buckets_keep_level() {
         let rates = Rates::new(1 << 20);
         let limits = |calls, bytes| (Some(number(calls)), Some(number(bytes)));
-        let first = rates.changed(None, limits(1, 1_024));
+        let first = rates.changed(&TenantRates::default(), limits(1, 1_024));
         first.take(RateLimit::Calls, number(1)).unwrap();
         first.take(RateLimit::Calls, number(1)).unwrap_err();
-        let second = rates.changed(Some(&first), limits(1, 2_048));
+        let second = rates.changed(&first, limits(1, 2_048));
         second.take(RateLimit::Calls, number(1)).unwrap_err();
-        assert_eq!(second.refused.calls.load(Ordering::Relaxed), 2);
-        let third = rates.changed(Some(&second), limits(2, 2_048));
+        assert_eq!(
+            second.of(RateLimit::Calls).refused.load(Ordering::Relaxed),
+            2
+        );
+        let third = rates.changed(&second, limits(2, 2_048));
         third.take(RateLimit::Calls, number(2)).unwrap();
-        let open = rates.changed(Some(&third), (None, None));
+        let open = rates.changed(&third, (None, None));
         open.take(RateLimit::Calls, number(1_000)).unwrap();
         open.take(RateLimit::Bytes, number(1 << 30)).unwrap();
     }
@@ -378,7 +368,8 @@ mod tests {
     #[test]
     fn message_bytes_are_taken_whole_or_not_at_all() {
         let rates = Rates::new(64 << 10);
-        let limited = Arc::new(rates.changed(None, (None, Some(number(1 << 10)))));
+        let limited =
+            Arc::new(rates.changed(&TenantRates::default(), (None, Some(number(1 << 10)))));
         let send = |said: usize, there: usize| {
             let mut meter = rates.meter(RequestSize::Large, 0, Some(Arc::clone(&limited)));
             let parts = parts(said, there);
@@ -395,7 +386,7 @@ mod tests {
             );
         }
         send(small, small).unwrap();
-        let refused = limited.refused.bytes.load(Ordering::Relaxed);
+        let refused = limited.of(RateLimit::Bytes).refused.load(Ordering::Relaxed);
         assert_eq!(refused, 3, "each is refused once");
         // Rejected by the announced length.
         let mut meter = rates.meter(RequestSize::Large, 0, None);
@@ -416,7 +407,7 @@ mod tests {
                 .add(&[0; 8 << 10])
                 .is_ok()
         );
-        rates.changed(None, (None, Some(number(1 << 10))));
+        rates.changed(&TenantRates::default(), (None, Some(number(1 << 10))));
     }
 
     #[test]

@@ -3,13 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
-use http::Response;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use tonic::body::Body;
+use tonic::Status;
+use tower::Service;
 
+use super::{CallResult, CallService, IncomingCall, ResponseFuture, StreamReset, render};
 use crate::rpc::{Call, RPCS};
+
+#[derive(Clone)]
+pub(crate) struct CallMetricsLayer<S> {
+    pub(super) inner: S,
+    pub(super) metrics: CallMetrics,
+}
 
 /// Calls, failures and durations by method.
 #[derive(Clone, Debug)]
@@ -35,10 +43,30 @@ pub(crate) type MethodLabel = [(&'static str, String); 1];
 /// A call in progress, counted on drop.
 ///
 /// Without a response it counts as failed, because calls that take too long end so.
-pub(crate) struct CallTimer {
+struct CallTimer {
     method: Arc<Method>,
     started: std::time::Instant,
     has_failed: bool,
+}
+
+impl<S: CallService> Service<IncomingCall> for CallMetricsLayer<S> {
+    type Response = S::Response;
+    type Error = StreamReset;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), StreamReset>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, incoming: IncomingCall) -> Self::Future {
+        let timer = self.metrics.start(incoming.call);
+        let call = self.inner.call(incoming);
+        Box::pin(async {
+            let result = call.await;
+            timer.stop(&result);
+            render(result).await
+        })
+    }
 }
 
 impl CallMetrics {
@@ -72,7 +100,7 @@ impl CallMetrics {
     }
 
     #[allow(clippy::disallowed_methods)]
-    pub(crate) fn start(&self, call: Call) -> CallTimer {
+    fn start(&self, call: Call) -> CallTimer {
         let known = call.rpc().and_then(|rpc| self.methods.get(rpc.path));
         let method = known.unwrap_or(&self.other);
         CallTimer {
@@ -84,9 +112,11 @@ impl CallMetrics {
 }
 
 impl CallTimer {
-    pub(crate) fn stop(mut self, answer: &Response<Body>) {
-        let status = answer.headers().get("grpc-status");
-        self.has_failed = status.is_some_and(|status| status != "0");
+    fn stop(mut self, result: &CallResult) {
+        self.has_failed = result.as_ref().map_or(true, |answer| {
+            let status = answer.headers().get(Status::GRPC_STATUS);
+            status.is_some_and(|status| status != "0")
+        });
     }
 }
 
@@ -102,29 +132,36 @@ impl Drop for CallTimer {
 
 #[cfg(test)]
 mod tests {
+    use http::Response;
     use prometheus_client::encoding::text;
     use prometheus_client::registry::Registry;
+    use tonic::body::Body;
 
     use super::*;
 
     #[test]
-    fn cancelled_call_is_counted_as_failed() {
+    fn failed_and_cancelled_calls_are_counted() {
         let calls = CallMetrics::new();
         let path = "/memoird.v1.SessionService/Append";
         let call = Call::of(path);
         drop(calls.start(call));
-        let mut answer = Response::new(Body::empty());
-        calls.start(call).stop(&answer);
-        let ok = http::HeaderValue::from_static("0");
-        answer.headers_mut().insert("grpc-status", ok);
-        calls.start(call).stop(&answer);
-        assert_eq!(calls.methods[path].failures.load(Ordering::Relaxed), 1);
+        let answer = |status: &'static str| {
+            let mut answer = Response::new(Body::empty());
+            let status = http::HeaderValue::from_static(status);
+            answer.headers_mut().insert(Status::GRPC_STATUS, status);
+            Ok(answer)
+        };
+        calls.start(call).stop(&Ok(Response::default()));
+        calls.start(call).stop(&answer("0"));
+        calls.start(call).stop(&answer("3"));
+        calls.start(call).stop(&Err(super::super::Rejection::Reset));
+        assert_eq!(calls.methods[path].failures.load(Ordering::Relaxed), 3);
         let mut registry = Registry::default();
         registry.register("seconds", "", calls.seconds());
         let mut page = String::new();
         text::encode(&mut page, &registry).unwrap();
         assert!(
-            page.contains("seconds_count{method=\"Append\"} 3"),
+            page.contains("seconds_count{method=\"Append\"} 5"),
             "{page}"
         );
     }

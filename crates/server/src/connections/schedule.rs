@@ -5,7 +5,7 @@
 //! per competing tenant, however many connections and calls the others have. Tokio alone polls
 //! tasks in the order they were woken, so one flooding tenant would delay all others.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use hyper::rt::Executor;
 use hyper_util::rt::TokioExecutor;
+use memoird_core::ids::TenantId;
 
 use super::send_progress::StallTimeout;
 
@@ -45,6 +46,7 @@ const UNSCHEDULED: usize = usize::MAX;
 struct Queues {
     free: usize,
     lanes: Vec<Queue>,
+    by_tenant: HashMap<TenantId, Lane>,
     /// Queues with waiting tasks, by the start tag of their next permit.
     by_start_tag: BTreeSet<(u64, usize)>,
     /// Start tag of the most recent permit (the virtual time), in units of [`PERMIT_VIRTUAL_TIME`].
@@ -126,6 +128,7 @@ impl Schedule {
         let queues = Queues {
             free,
             lanes: vec![Queue::default()],
+            by_tenant: HashMap::new(),
             by_start_tag: BTreeSet::new(),
             now: 0,
         };
@@ -139,10 +142,20 @@ impl Schedule {
         Lane(0)
     }
 
-    pub(crate) fn add_lane(&self) -> Lane {
+    /// Returns the queue of a tenant, and adds it for a new tenant.
+    pub(crate) fn lane_of(&self, tenant: &TenantId) -> Lane {
         let mut queues = self.queues();
-        queues.lanes.push(Queue::default());
-        Lane(queues.lanes.len() - 1)
+        if let Some(lane) = queues.by_tenant.get(tenant) {
+            return *lane;
+        }
+        let lane = queues.add_lane();
+        queues.by_tenant.insert(tenant.clone(), lane);
+        lane
+    }
+
+    #[cfg(test)]
+    pub(crate) fn add_lane(&self) -> Lane {
+        self.queues().add_lane()
     }
 
     /// Sets the number of permits for each one of a queue of weight 1.
@@ -195,6 +208,11 @@ impl Default for Queue {
 }
 
 impl Queues {
+    fn add_lane(&mut self) -> Lane {
+        self.lanes.push(Queue::default());
+        Lane(self.lanes.len() - 1)
+    }
+
     /// Dequeues the task for the next permit. Without one, the permit becomes free.
     fn next(&mut self) -> Option<Arc<Task>> {
         let Some((begins, lane)) = self.by_start_tag.pop_first() else {
