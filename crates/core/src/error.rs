@@ -46,14 +46,14 @@ pub enum CoreError {
         text: String,
     },
     /// A turn is invalid by itself.
-    #[error("turns[{index}]: {problem}")]
+    #[error("{problem}")]
     TurnInvalid {
         /// Position in the append, from 0.
         index: usize,
         /// The problem and how to fix it.
         problem: String,
     },
-    #[error("turns[{index}]: {what} is {actual}, the limit is {limit} ({setting})")]
+    #[error("{what} is {actual}, the limit is {limit} ({setting})")]
     TurnTooLarge {
         index: usize,
         /// The measured quantity with its unit.
@@ -76,7 +76,7 @@ pub enum CoreError {
         problem: String,
     },
     #[error(
-        "turns[{index}]: tool result for {id:?}, but no call of that id waits for a result; \
+        "tool result for {id:?}, but no call of that id waits for a result; \
          append the assistant turn with the tool use first, or if that was in an earlier generation, \
          append the result before all other turns or as a user's text"
     )]
@@ -86,7 +86,7 @@ pub enum CoreError {
         id: String,
     },
     #[error(
-        "turns[{index}]: pinned turns would take {turns} turns and {bytes} bytes; \
+        "pinned turns would take {turns} turns and {bytes} bytes; \
          the limits are {turns_max} and {bytes_max}"
     )]
     PinnedTooMany {
@@ -118,7 +118,7 @@ pub enum CoreError {
         /// Version of the session's state.
         actual: u64,
     },
-    #[error("merge_patch_json: {problem}")]
+    #[error("{problem}")]
     StateInvalid {
         /// The problem and how to fix it.
         problem: String,
@@ -236,4 +236,60 @@ pub enum CoreError {
         model: String,
         known: Vec<String>,
     },
+}
+
+/// The field of a command that an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field<'a> {
+    /// A turn, by its index in the command.
+    Turn(usize),
+    Turns,
+    /// A path inside the messages of a provider, such as `[3].content`.
+    Messages(&'a str),
+    /// The change of the session's state.
+    StatePatch,
+    /// The expected version of the state.
+    StateVersion,
+    /// An option of a window, by its name in `GetContext`.
+    Window(&'static str),
+    /// A field with the same name in every request.
+    Other(&'static str),
+}
+
+impl CoreError {
+    /// The invalid field. `None` if it depends on several.
+    pub fn field(&self) -> Option<Field<'_>> {
+        Some(match self {
+            Self::IdInvalid { field, .. } => Field::Other(field),
+            Self::HookNameInvalid { .. } => Field::Other("hook"),
+            Self::DeliveryIdInvalid { .. } | Self::MemoryIdInvalid { .. } => Field::Other("id"),
+            Self::GenerationInvalid { .. } => Field::Other("generation"),
+            Self::TurnInvalid { index, .. }
+            | Self::TurnTooLarge { index, .. }
+            | Self::ToolUseUnknown { index, .. }
+            | Self::PinnedTooMany { index, .. } => Field::Turn(*index),
+            Self::TurnCountInvalid { .. } | Self::HistoryFull { .. } => Field::Turns,
+            Self::MessagesInvalid { path, .. } => Field::Messages(path),
+            Self::StaleSeq { .. } => Field::Other("expected_seq"),
+            Self::StaleGeneration { .. } => Field::Other("expected_generation"),
+            Self::StaleStateVersion { .. } => Field::StateVersion,
+            Self::StateInvalid { .. } | Self::StateTooLarge { .. } => Field::StatePatch,
+            Self::RewindSplitsUnit { .. } | Self::RewindBeyondEnd { .. } => {
+                Field::Other("after_seq")
+            }
+            Self::TurnUpdateInvalid { .. } => Field::Other("turn"),
+            Self::LabelInvalid { .. } | Self::LabelsTooMany { .. } => Field::Other("labels"),
+            Self::TtlClassInvalid { .. } | Self::TtlClassUnknown { .. } => {
+                Field::Other("ttl_class")
+            }
+            Self::IdempotencyKeyRewound | Self::IdempotencyKeyReused => {
+                Field::Other("idempotency_key")
+            }
+            Self::BudgetNotPositive { .. } => Field::Window("budget"),
+            Self::UnknownModel { .. } => Field::Window("model"),
+            Self::ErasureIdInvalid { .. } => Field::Other("job_id"),
+            Self::LeaseInvalid { .. } => Field::Other("lease"),
+            Self::CurrentTurnTooLarge { .. } => return None,
+        })
+    }
 }

@@ -4,8 +4,8 @@
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{Blocking, Executor};
-use tonic::Status;
 
+use crate::wire::refusal::Refusal;
 use crate::wire::status;
 
 /// Requests and responses above this size in bytes count as heavy.
@@ -38,8 +38,8 @@ impl HeavyWork {
         &self,
         tenant: &TenantId,
         bytes: usize,
-        work: impl FnOnce() -> Result<T, Status> + Send + 'static,
-    ) -> Result<T, Status> {
+        work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
         if bytes <= HEAVY_BYTES {
             return work();
         }
@@ -62,6 +62,6 @@ mod tests {
         assert!(!heavy.run(&tenant, HEAVY_BYTES + 1, is_here).await.unwrap());
         let refuse = || Err::<(), _>(status::stopping());
         let refused = heavy.run(&tenant, HEAVY_BYTES + 1, refuse).await;
-        assert_eq!(refused.unwrap_err().code(), status::stopping().code());
+        assert_eq!(refused.unwrap_err().reason, "STOPPING");
     }
 }

@@ -10,10 +10,11 @@ use memoird_core::sha256::Sha256;
 use memoird_engine::{Engine, Tenant};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status};
+use tonic::Code;
 
 use crate::connections::Connection;
 use crate::rpc::Role;
+use crate::wire::refusal::Refusal;
 use crate::wire::status;
 
 /// SHA-256 of a key.
@@ -74,7 +75,7 @@ pub(crate) enum AuthError {
     WrongCertificate,
 }
 
-impl From<AuthError> for Status {
+impl From<AuthError> for Refusal {
     fn from(error: AuthError) -> Self {
         match error {
             AuthError::NoKey => {
@@ -321,7 +322,7 @@ impl KeyValidity {
     ///
     /// # Errors
     /// If the key was revoked.
-    pub(crate) fn check(&self) -> Result<(), Status> {
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
         if self.0.load(Ordering::Acquire) {
             Err(AuthError::WrongKey.into())
         } else {

@@ -27,6 +27,7 @@ use tower::{Service, ServiceBuilder};
 
 use crate::connections::{Connection, ConnectionsConfig};
 use crate::rpc::{Call, Services};
+use crate::wire::refusal::Refusal;
 use crate::wire::status;
 use auth::{Auth, AuthLayer};
 use body::BodyLayer;
@@ -50,7 +51,7 @@ pub(crate) struct IncomingCall {
 /// Why a call does not get the response of a handler.
 pub(crate) enum Rejection {
     /// The response is this error, after a delay.
-    Status(Status, Duration),
+    Refused(Refusal, Duration),
     /// No response: the stream is reset.
     Reset,
 }
@@ -188,9 +189,9 @@ impl Rejection {
     }
 }
 
-impl From<Status> for Rejection {
-    fn from(status: Status) -> Self {
-        Self::Status(status, Duration::ZERO)
+impl From<Refusal> for Rejection {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal, Duration::ZERO)
     }
 }
 
@@ -213,11 +214,11 @@ async fn render(result: CallResult) -> Result<Response<Body>, StreamReset> {
             add_error_details(&mut answer);
             Ok(answer)
         }
-        Err(Rejection::Status(status, delay)) => {
+        Err(Rejection::Refused(refusal, delay)) => {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
-            Ok(status.into_http())
+            Ok(Status::from(refusal).into_http())
         }
         Err(Rejection::Reset) => Err(StreamReset::new()),
     }
@@ -259,6 +260,6 @@ fn add_error_details(answer: &mut Response<Body>) {
     let refusal = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
     if let Some(refusal) = refusal {
         // Fails only for a message that no header can hold.
-        let _ = status::transport(&refusal).add_header(headers);
+        let _ = Status::from(status::transport(&refusal)).add_header(headers);
     }
 }

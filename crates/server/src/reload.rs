@@ -46,7 +46,7 @@ impl From<ReloadError> for Status {
             ReloadError::NoFile => "CONFIG_NOT_A_FILE",
             ReloadError::Invalid { .. } => "CONFIG_INVALID",
         };
-        status::new(Code::FailedPrecondition, reason, error.to_string(), None)
+        status::new(Code::FailedPrecondition, reason, error.to_string(), None).into()
     }
 }
 

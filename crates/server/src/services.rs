@@ -50,7 +50,7 @@ fn rpc_result<T, R>(
 ) -> RpcResult<R> {
     match outcome {
         Ok(done) => Ok(Response::new(reply(done))),
-        Err(error) => Err(status::memory(&error.into())),
+        Err(error) => Err(status::memory(&error.into()).into()),
     }
 }
 
@@ -63,7 +63,7 @@ fn tenant_and_message<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status
 
 fn call_permit<T>(request: &Request<T>) -> Result<Arc<CallPermit>, Status> {
     let permit = request.extensions().get::<Arc<CallPermit>>();
-    permit.map(Arc::clone).ok_or_else(status::no_caller)
+    Ok(permit.map(Arc::clone).ok_or_else(status::no_caller)?)
 }
 
 /// Like [`tenant_and_message`], after reserving room for a page.

@@ -1,18 +1,18 @@
 //! Converts between protocol types and those of the inner crates, which do not know the protocol.
 //!
 //! `from` parses requests, and `to` builds replies. `status` converts errors of the inner crates to
-//! status codes.
+//! refusals, which become gRPC statuses.
 
 pub(crate) mod compaction;
 pub(crate) mod context;
 pub(crate) mod document;
 pub(crate) mod erasure;
 pub(crate) mod event;
-pub(crate) mod fields;
 pub(crate) mod from;
 pub(crate) mod history;
 pub(crate) mod memory;
 pub(crate) mod recall_tool;
+pub(crate) mod refusal;
 pub(crate) mod search;
 pub(crate) mod status;
 pub(crate) mod to;

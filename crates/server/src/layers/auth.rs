@@ -10,7 +10,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request};
-use tonic::Status;
 use tower::Service;
 use tracing::warn;
 
@@ -19,6 +18,7 @@ use crate::connections::schedule::Schedule;
 use crate::connections::{Connection, Peer, WrongKeys};
 use crate::keyring::{AuthError, Caller, Keyring};
 use crate::rpc::{Call, Role};
+use crate::wire::refusal::Refusal;
 use crate::wire::status;
 
 #[derive(Clone)]
@@ -110,7 +110,7 @@ impl Auth {
         Ok(caller.clone())
     }
 
-    fn check(&self, call: Call, role: Role) -> Result<(), Status> {
+    fn check(&self, call: Call, role: Role) -> Result<(), Refusal> {
         if call.is_admin() && role != Role::Admin {
             return Err(status::role_required());
         }
@@ -126,7 +126,7 @@ impl Auth {
     pub(super) fn deny(&self, denied: AuthError, connection: &Connection) -> Rejection {
         let is_answered = connection.count_refusal();
         match self.delay(denied, connection) {
-            Some(delay) if is_answered => Rejection::Status(denied.into(), delay),
+            Some(delay) if is_answered => Rejection::Refused(denied.into(), delay),
             _ => {
                 connection.finish_if_unauthenticated();
                 Rejection::Reset

@@ -21,6 +21,7 @@ use super::{CallFuture, IncomingCall, OrRejected, Rejection};
 use crate::connections::OpenCall;
 use crate::connections::send_progress::SendProgress;
 use crate::rpc::Call;
+use crate::wire::refusal::Refusal;
 use crate::wire::status;
 
 /// Bytes that hyper buffers of a response stream if the client does not read.
@@ -113,7 +114,7 @@ where
 }
 
 impl AdmittedCall {
-    fn new(incoming: &IncomingCall) -> Result<Self, Status> {
+    fn new(incoming: &IncomingCall) -> Result<Self, Refusal> {
         let request = &incoming.request;
         let permit = request.extensions().get::<Arc<CallPermit>>();
         let admitted = Self {
@@ -132,7 +133,7 @@ impl AdmittedCall {
         matches!(self.call, Call::Reflection)
     }
 
-    async fn respond(self, answer: Response<Body>) -> Result<Response<Body>, Status> {
+    async fn respond(self, answer: Response<Body>) -> Result<Response<Body>, Refusal> {
         if self.is_reflection() {
             let held = (self.open, self.permit);
             return Ok(answer.map(|body| Body::new(HeldBody::new(body, held))));
@@ -157,7 +158,7 @@ impl CountedRequest {
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         late.as_mut()
             .poll(context)
-            .map(|()| Some(Err(status::request_too_slow())))
+            .map(|()| Some(Err(status::request_too_slow().into())))
     }
 }
 
@@ -226,7 +227,7 @@ impl HttpBody for CountedRequest {
             && let Some(data) = frame.data_ref()
             && let Err(refused) = self.permit.add_request(data)
         {
-            return Poll::Ready(Some(Err(refused)));
+            return Poll::Ready(Some(Err(refused.into())));
         }
         polled
     }

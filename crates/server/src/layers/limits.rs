@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use memoird_engine::MemoryUse;
 use tokio::sync::Notify;
-use tonic::Status;
 use tower::Service;
 
 use super::{CallService, IncomingCall, OrRejected, Rejection};
 use crate::connections::schedule::{Lane, Schedule};
 use crate::keyring::Caller;
 use crate::rpc::Call;
+use crate::wire::refusal::Refusal;
 use crate::wire::status;
 use rates::{Rates, RequestMeter};
 
@@ -128,7 +128,7 @@ impl TenantLimits {
     ///
     /// # Errors
     /// If the tenant exceeds its call rate, or too many calls are in progress.
-    fn admit(&self, caller: &Caller, call: Call) -> Result<CallPermit, Status> {
+    fn admit(&self, caller: &Caller, call: Call) -> Result<CallPermit, Refusal> {
         let (tenant, shared) = (&caller.tenant, &self.shared);
         let meter = if call.is_admin() {
             shared.rates.enter_operator(call.request_size())
@@ -146,7 +146,7 @@ impl TenantLimits {
         own_max: Option<usize>,
         is_shared: bool,
         meter: RequestMeter,
-    ) -> Result<CallPermit, Status> {
+    ) -> Result<CallPermit, Refusal> {
         let calls_max = self.shared.calls_max;
         let mut counts = self.shared.counts();
         let (free, own) = (
@@ -198,7 +198,7 @@ impl CallPermit {
     ///
     /// # Errors
     /// If the request exceeds its size limit, the tenant its byte rate, or there is no room.
-    pub(super) fn add_request(&self, data: &[u8]) -> Result<(), Status> {
+    pub(super) fn add_request(&self, data: &[u8]) -> Result<(), Refusal> {
         let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
         meter.add(data)?;
         drop(meter);
@@ -209,7 +209,7 @@ impl CallPermit {
     ///
     /// # Errors
     /// If there is no room for them.
-    pub(super) fn add_bytes(&self, more: u64) -> Result<(), Status> {
+    pub(super) fn add_bytes(&self, more: u64) -> Result<(), Refusal> {
         if self.try_change(|held| held.saturating_add(more)) {
             Ok(())
         } else {
@@ -223,7 +223,7 @@ impl CallPermit {
     ///
     /// # Errors
     /// If other calls do not release enough within [`ROOM_WAIT_MAX`].
-    pub(crate) async fn reserve_response(&self, bytes_max: u64) -> Result<(), Status> {
+    pub(crate) async fn reserve_response(&self, bytes_max: u64) -> Result<(), Refusal> {
         // One response reserves at most a quarter of the pool.
         let wanted = bytes_max.min(self.shared.bytes_max() / MEMORY_SHARE);
         // Fast path without a timer: usually there is room.
@@ -283,7 +283,7 @@ impl CallPermit {
         }
     }
 
-    fn no_room(&self) -> Status {
+    fn no_room(&self) -> Refusal {
         let used_bytes = self.shared.counts().bytes;
         status::no_room_for_call(used_bytes, self.shared.bytes_max())
     }

@@ -3,7 +3,6 @@
 //! A client cannot report its own limit in gRPC. A larger reply fails there with an error that names
 //! neither memoird nor a remedy, so the daemon rejects it first.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -16,6 +15,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::limits::rates::announced_bytes;
+use crate::wire::refusal::Refusal;
 use crate::wire::status;
 
 /// The metadata key with which a call asks for larger replies, in bytes.
@@ -41,7 +41,7 @@ impl RequestedBytes {
 ///
 /// # Errors
 /// If the metadata is not a number.
-pub(super) fn of_call(headers: &HeaderMap) -> Result<u64, Status> {
+pub(super) fn of_call(headers: &HeaderMap) -> Result<u64, Refusal> {
     let Some(value) = headers.get(METADATA) else {
         return Ok(DEFAULT_BYTES);
     };
@@ -57,7 +57,7 @@ pub(super) fn of_call(headers: &HeaderMap) -> Result<u64, Status> {
 pub(super) async fn checked(
     answer: Response<Body>,
     bytes_max: u64,
-) -> Result<Response<Body>, Status> {
+) -> Result<Response<Body>, Refusal> {
     let requested = answer.extensions().get::<RequestedBytes>();
     let bytes_max = requested.map_or(bytes_max, |requested| bytes_max.max(requested.0));
     let (parts, mut body) = answer.into_parts();
@@ -103,16 +103,17 @@ impl HttpBody for PeekedBody {
     }
 }
 
-fn too_large(bytes: u64, bytes_max: u64) -> Status {
+fn too_large(bytes: u64, bytes_max: u64) -> Refusal {
     let problem = format!(
         "the reply has {bytes} bytes, the maximum is {bytes_max}: raise the limit of your gRPC \
          client (grpc.max_receive_message_length, MaxCallRecvMsgSize, maxInboundMessageSize) and \
          send it as metadata {METADATA}, or ask for less (a smaller page or budget); turns that the \
          request appended are stored"
     );
-    let facts = [("bytes", bytes), ("limit_bytes", bytes_max)]
-        .map(|(name, bytes)| (name.to_owned(), bytes.to_string()));
-    let facts = HashMap::from(facts);
+    let facts = vec![
+        ("bytes", bytes.to_string()),
+        ("limit_bytes", bytes_max.to_string()),
+    ];
     status::with_facts(
         Code::ResourceExhausted,
         "REPLY_TOO_LARGE",
@@ -122,7 +123,7 @@ fn too_large(bytes: u64, bytes_max: u64) -> Status {
     )
 }
 
-fn not_a_number(value: &str) -> Status {
+fn not_a_number(value: &str) -> Refusal {
     let problem =
         format!("metadata {METADATA} is {value:?}: expected a number of bytes, e.g. 67108864");
     status::invalid("METADATA_INVALID", METADATA, problem)

@@ -23,7 +23,9 @@ impl Api {
     fn tenant_filter(&self, named: &str) -> Result<Option<TenantId>, Status> {
         let filter = from::tenant_filter(named)?;
         match &filter {
-            Some(id) if self.engine.tenants.get(id).is_none() => Err(status::tenant_not_found()),
+            Some(id) if self.engine.tenants.get(id).is_none() => {
+                Err(status::tenant_not_found().into())
+            }
             _ => Ok(filter),
         }
     }
@@ -145,7 +147,7 @@ impl AdminService for Api {
         let steps = self.maintenance.backup(request.have);
         let key = caller.key;
         let while_it_applies = |steps: BackupSteps| -> BackupStream {
-            Box::pin(steps.map(move |step| key.check().and(step)))
+            Box::pin(steps.map(move |step| key.check().map_err(Status::from).and(step)))
         };
         steps
             .map(|steps| Response::new(while_it_applies(steps)))

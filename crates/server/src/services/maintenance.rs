@@ -76,13 +76,13 @@ impl From<MaintenanceError> for Status {
             }
             MaintenanceError::Config { .. } => (Code::FailedPrecondition, "CONFIG_INVALID", None),
             MaintenanceError::JournalInDatabase => (Code::Unimplemented, "BACKUP_ELSEWHERE", None),
-            MaintenanceError::Stopped => return status::stopping(),
+            MaintenanceError::Stopped => return status::stopping().into(),
             MaintenanceError::Store(_)
             | MaintenanceError::Io(_)
             | MaintenanceError::Checkpoints(_)
             | MaintenanceError::ThreadFailed => (Code::Unavailable, "MAINTENANCE_FAILED", None),
         };
-        status::new(code, reason, error.to_string(), retry)
+        status::new(code, reason, error.to_string(), retry).into()
     }
 }
 

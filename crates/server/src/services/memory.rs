@@ -9,7 +9,7 @@ use super::{Api, RpcResult, rpc_result, tenant_and_message, tenant_and_message_f
 use crate::wire::from::{generation, optional, page_size, session_id};
 use crate::wire::memory::{from, to};
 use crate::wire::to::count;
-use crate::wire::{fields, search, status};
+use crate::wire::{search, status};
 
 #[async_trait]
 impl MemoryService for Api {
@@ -51,8 +51,8 @@ impl MemoryService for Api {
                 self.memories.facts.get_by_key(&tenant, subject, key).await
             }
             _ => {
-                let problem = "external_key: send it, or id, not both";
-                return Err(status::invalid("MEMORY_INVALID", "external_key", problem));
+                let problem = "send external_key or id, not both";
+                return Err(status::invalid("MEMORY_INVALID", "external_key", problem).into());
             }
         };
         rpc_result(memory, |memory| v1::GetMemoryResponse {
@@ -112,16 +112,12 @@ impl MemoryService for Api {
         let id = from::memory_id("memory.id", &fields.id)?;
         let subject = optional("memory.subject", &fields.subject, Subject::parse)?;
         let patch = from::patch(&fields, request.update_mask)?;
-        let outcome = self
-            .memories
-            .facts
-            .update(&tenant, id, subject, patch)
-            .await;
-        let changed = rpc_result(outcome, |(memory, redacted)| v1::UpdateMemoryResponse {
+        let outcome = self.memories.facts.update(&tenant, id, subject, patch).await;
+        let (memory, redacted) = outcome.map_err(|error| status::memory(&error).under("memory"))?;
+        Ok(Response::new(v1::UpdateMemoryResponse {
             memory: Some(to::memory(&memory)),
             redacted: count(redacted),
-        });
-        changed.map_err(|refusal| fields::within(&refusal, "memory"))
+        }))
     }
 
     async fn forget(&self, request: Request<v1::ForgetRequest>) -> RpcResult<v1::ForgetResponse> {
@@ -231,7 +227,7 @@ impl MemoryService for Api {
         let found = self.search.search(&tenant, search::request(request)?).await;
         match found {
             Ok(found) => Ok(Response::new(search::found(found))),
-            Err(error) => Err(status::search(&error)),
+            Err(error) => Err(status::search(&error).into()),
         }
     }
 }

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::heavy::HEAVY_BYTES;
 use crate::layers::reply_limit::RequestedBytes;
-use crate::wire::context::Writer;
-use crate::wire::from::AppendFields;
+use crate::wire::context::{ContextNames, Writer};
+use crate::wire::from::{AppendNames, UpdateNames};
 use crate::wire::{
-    PAGE_BYTES_MAX, compaction, context, erasure, fields, from, history, recall_tool, status, to,
+    PAGE_BYTES_MAX, compaction, context, erasure, from, history, recall_tool, status, to,
 };
 
 /// Peak size of a window in bytes: turns and messages, and both encoded.
@@ -46,18 +46,17 @@ impl SessionService for Api {
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
         let (bytes, policy) = (from::append_bytes(&request), tenant.policy());
-        let names = AppendFields::of(&request.messages_json);
-        let read =
-            move || from::append(request, &policy.limits).map_err(|refusal| names.named(&refusal));
+        let names = AppendNames::new(&request.messages_json);
+        let read = move || from::append(request, &policy.limits);
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
         caller.key.check()?;
         let outcome = self
             .engine
             .commands
             .append(&tenant, &session, command)
-            .await;
-        let answer = rpc_result(outcome, |outcome| to::appended(session_id, &outcome));
-        answer.map_err(|refusal| names.named(&refusal))
+            .await
+            .map_err(|error| status::engine_named(&error, &names))?;
+        Ok(Response::new(to::appended(session_id, &outcome)))
     }
 
     async fn get_context(
@@ -74,7 +73,7 @@ impl SessionService for Api {
         let names = request
             .append
             .as_ref()
-            .map(|append| AppendFields::of(&append.messages_json));
+            .map(|append| AppendNames::new(&append.messages_json));
         let has_search = self.search.is_enabled();
         let read = move || context::parse(request, &policy.limits, has_search);
         let mut asked = self.heavy.run(&tenant.id, bytes, read).await?;
@@ -84,7 +83,7 @@ impl SessionService for Api {
             .memories
             .map(|request| self.memories.recall.for_window(&tenant, request))
             .transpose()
-            .map_err(|error| fields::within(&status::memory(&error), "memories"))?;
+            .map_err(|error| status::memory(&error).under("memories"))?;
         if let Some(recall) = &recall {
             asked.request.memories = Some(recall.clone());
         }
@@ -97,7 +96,7 @@ impl SessionService for Api {
             .commands
             .context(&tenant, &session, asked.request)
             .await
-            .map_err(|error| context::refused(names, &status::engine(&error)))?;
+            .map_err(|error| status::engine_named(&error, &ContextNames(names)))?;
         permit.reserve_response(window_bytes(&window)).await?;
         let writer = Writer {
             tenant: &tenant.id,
@@ -148,7 +147,7 @@ impl SessionService for Api {
             .map_err(|error| status::engine(&error))?;
         if format.is_none() {
             let answer = history::fitting_reply(page, (query.scope, query.range), None);
-            return answer.map(Response::new);
+            return Ok(Response::new(answer?));
         }
         let bytes = page.turns.iter().map(|turn| turn.len()).sum();
         let render = move || history::fitting_reply(page, (query.scope, query.range), format);
@@ -204,7 +203,7 @@ impl SessionService for Api {
                     Ok(state) => state.json.to_string(),
                     // It ended after it was listed.
                     Err(EngineError::SessionNotFound { .. }) => String::new(),
-                    Err(error) => return Err(status::engine(&error)),
+                    Err(error) => return Err(status::engine(&error).into()),
                 };
             }
             bytes += info.encoded_len();
@@ -319,9 +318,8 @@ impl SessionService for Api {
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
         let (bytes, policy) = (from::rewind_bytes(&request), tenant.policy());
-        let names = AppendFields::of(&request.messages_json);
-        let read =
-            move || from::rewind(request, &policy.limits).map_err(|refusal| names.named(&refusal));
+        let names = AppendNames::new(&request.messages_json);
+        let read = move || from::rewind(request, &policy.limits);
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
         // Before the rewind, so that a client that does not read is rejected first.
         permit.reserve_response(PAGE_BYTES_MAX as u64).await?;
@@ -330,7 +328,7 @@ impl SessionService for Api {
         let outcome = commands
             .rewind(&tenant, &session, command)
             .await
-            .map_err(|error| names.named(&status::engine(&error)))?;
+            .map_err(|error| status::engine_named(&error, &names))?;
         let bytes = outcome.removed.newest.iter().map(|turn| turn.len()).sum();
         let write = move || to::rewound(session_id, &outcome);
         let written = self.heavy.run(&tenant.id, bytes, write).await?;
@@ -360,14 +358,14 @@ impl SessionService for Api {
         let tenant = caller.tenant;
         let session = from::session_id(&request.session_id)?;
         let bytes = request.turn.as_ref().map_or(0, Message::encoded_len);
-        let read = move || from::turn_update(request).map_err(|refusal| from::in_turn(&refusal));
+        let read = move || from::turn_update(request);
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
         caller.key.check()?;
         let commands = &self.engine.commands;
         let outcome = commands
             .update_turn(&tenant, &session, command)
             .await
-            .map_err(|error| from::in_turn(&status::engine(&error)))?;
+            .map_err(|error| status::engine_named(&error, &UpdateNames))?;
         Ok(Response::new(to::turn_updated(&outcome)?))
     }
 

@@ -19,6 +19,7 @@ use crate::keyring::Caller;
 use crate::process;
 use crate::rpc::Role;
 use crate::wire::event::{self, Epoch, EventView};
+use crate::wire::refusal::Refusal;
 use crate::wire::status;
 
 /// Maximum concurrent watchers of a tenant.
@@ -71,7 +72,7 @@ impl Watchers {
         &self,
         caller: &Caller,
         request: &v1::WatchEventsRequest,
-    ) -> Result<EventStream, Status> {
+    ) -> Result<EventStream, Refusal> {
         if request.all_tenants && caller.role != Role::Admin {
             return Err(status::role_required());
         }
@@ -94,7 +95,7 @@ impl Watchers {
         self.tasks.spawn(async move {
             let error = send_all(watcher, view, &sender, &stop, &revoked).await;
             if let (Some(error), Ok(last_word)) = (error, last_word) {
-                last_word.send(Err(error));
+                last_word.send(Err(error.into()));
             }
         });
         // Counted while the stream exists, because an unread one uses memory as well.
@@ -105,7 +106,7 @@ impl Watchers {
         Ok(Box::pin(events))
     }
 
-    fn from(&self, request: &v1::WatchEventsRequest) -> Result<WatchFrom, Status> {
+    fn from(&self, request: &v1::WatchEventsRequest) -> Result<WatchFrom, Refusal> {
         if request.after_cursor.is_empty() {
             return Ok(self.epoch.watch_from(request.after_event_id));
         }
@@ -117,7 +118,7 @@ impl Watchers {
         }
     }
 
-    fn add_watcher(&self, tenant: &TenantId) -> Result<WatcherGuard, Status> {
+    fn add_watcher(&self, tenant: &TenantId) -> Result<WatcherGuard, Refusal> {
         let mut counts = lock(&self.counts);
         let count = counts.entry(tenant.clone()).or_default();
         if *count >= WATCHERS_MAX {
@@ -153,7 +154,7 @@ async fn send_all(
     sender: &mpsc::Sender<Item>,
     stop: &CancellationToken,
     revoked: &CancellationToken,
-) -> Option<Status> {
+) -> Option<Refusal> {
     loop {
         let next = async {
             let seen = watcher.next().await;

@@ -4,15 +4,15 @@ use memoird_core::compaction::Summary;
 use memoird_engine::{CompactionOutcome, EngineError, SessionDetail, SessionView};
 use memoird_proto::v1;
 use memoird_store::encoding::timestamp_to_proto;
-use tonic::Status;
 
+use super::refusal::Refusal;
 use super::{status, text_or_empty, to};
 use crate::rpc::Role;
 
 const KEEP_EXCHANGES_MAX: u32 = 1_000;
 
 /// Validates the number of exchanges to keep.
-pub(crate) fn keep_exchanges(asked: Option<u32>) -> Result<Option<u32>, Status> {
+pub(crate) fn keep_exchanges(asked: Option<u32>) -> Result<Option<u32>, Refusal> {
     match asked {
         Some(keep) if keep > KEEP_EXCHANGES_MAX => {
             let problem = format!("keep_exchanges is {keep}, expected 0 to {KEEP_EXCHANGES_MAX}");

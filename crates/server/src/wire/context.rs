@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use memoird_core::budget::{Budget, BudgetOverride};
+use memoird_core::error::Field;
 use memoird_core::ids::TenantId;
 use memoird_core::json::{VALUES_MAX, has_too_many_values};
 use memoird_core::limits::Limits;
@@ -19,11 +20,11 @@ use memoird_proto::v1;
 use memoird_store::encoding;
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use tonic::Status;
 
-use super::from::AppendFields;
+use super::from::AppendNames;
+use super::refusal::{CommonNames, FieldPath, Names, Refusal};
 use super::to::count;
-use super::{compaction, fields, from, history, memory, recall_tool, status, to};
+use super::{compaction, from, history, memory, recall_tool, status, to};
 use crate::heavy::HeavyWork;
 
 #[derive(Debug)]
@@ -78,7 +79,7 @@ pub(crate) fn parse(
     request: v1::GetContextRequest,
     limits: &Limits,
     has_search: bool,
-) -> Result<ContextCall, Status> {
+) -> Result<ContextCall, Refusal> {
     let asked_append = request.append;
     if let Some(append) = &asked_append {
         check_append(append, &request.session_id, request.peek)?;
@@ -99,13 +100,10 @@ pub(crate) fn parse(
         .memories
         .map(|memories| recall(memories, &request.session_id))
         .transpose()?;
-    let names = asked_append
-        .as_ref()
-        .map(|append| AppendFields::of(&append.messages_json));
     let append = asked_append
         .map(|append| from::append(append, limits))
         .transpose()
-        .map_err(|refusal| within_append(names, &refusal))?;
+        .map_err(|refusal| refusal.under("append"))?;
     let options = ReplyOptions {
         format,
         system: request.system.clone(),
@@ -144,7 +142,7 @@ pub(crate) async fn reply(
     recall: Option<&RecallForWindow>,
     options: ReplyOptions,
     writer: Writer<'_>,
-) -> Result<spliced::GetContextResponse, Status> {
+) -> Result<spliced::GetContextResponse, Refusal> {
     let session = to::session_info(&outcome.session);
     let turns = outcome.turns;
     let mut report = report(outcome.report, &turns);
@@ -199,25 +197,28 @@ impl EncodedTurns for StoredTurns {
     }
 }
 
-/// Makes the field of an append's error relative to the whole request.
-pub(crate) fn within_append(append: Option<AppendFields>, refusal: &Status) -> Status {
-    match append {
-        Some(append) => fields::within(&append.named(refusal), "append"),
-        None => refusal.clone(),
+/// Names of the fields of `GetContext` in errors: those of the append, if there is one.
+pub(crate) struct ContextNames(pub(crate) Option<AppendNames>);
+
+impl Names for ContextNames {
+    fn path(&self, field: Field<'_>) -> FieldPath {
+        match (self.0, field) {
+            (Some(append), field) if !matches!(field, Field::Window(_)) => {
+                append.path(field).under("append")
+            }
+            (_, field) => CommonNames.path(field),
+        }
+    }
+
+    fn message(&self, field: Field<'_>, text: String) -> String {
+        match self.0 {
+            Some(append) => append.message(field, text),
+            None => text,
+        }
     }
 }
 
-/// Makes the field of an engine error relative to the whole request.
-pub(crate) fn refused(append: Option<AppendFields>, refusal: &Status) -> Status {
-    let is_of_window = |field: &str| ["model", "budget"].contains(&field);
-    if fields::named_in(refusal).is_some_and(|field| is_of_window(&field)) {
-        refusal.clone()
-    } else {
-        within_append(append, refusal)
-    }
-}
-
-fn check_append(append: &v1::AppendRequest, session_id: &str, peek: bool) -> Result<(), Status> {
+fn check_append(append: &v1::AppendRequest, session_id: &str, peek: bool) -> Result<(), Refusal> {
     if peek {
         let problem = "peek and append cannot be combined";
         return Err(status::invalid("PEEK_WITH_APPEND", "peek", problem));
@@ -230,7 +231,7 @@ fn check_append(append: &v1::AppendRequest, session_id: &str, peek: bool) -> Res
     Ok(())
 }
 
-fn check_tools(tools_json: &str) -> Result<(), Status> {
+fn check_tools(tools_json: &str) -> Result<(), Refusal> {
     if tools_json.is_empty() {
         return Ok(());
     }
@@ -250,7 +251,7 @@ fn check_tools(tools_json: &str) -> Result<(), Status> {
     })
 }
 
-fn policy(policy: Option<v1::WindowPolicy>) -> Result<Option<Policy>, Status> {
+fn policy(policy: Option<v1::WindowPolicy>) -> Result<Option<Policy>, Refusal> {
     use v1::window_policy::Policy as Proto;
     let Some(policy) = policy.and_then(|policy| policy.policy) else {
         return Ok(None);
@@ -293,7 +294,7 @@ impl Writer<'_> {
         format: MessageFormat,
         window: WindowToRender,
         options: ReplyOptions,
-    ) -> Result<Rendered, Status> {
+    ) -> Result<Rendered, Refusal> {
         let bytes = window.turns.iter().map(|turn| turn.content.len()).sum();
         let render = move || rendered(format, window, &options).ok_or_else(status::turn_damaged);
         self.heavy.run(self.tenant, bytes, render).await
@@ -363,7 +364,7 @@ fn messages_of(turns: &[usize], ends: &[usize]) -> Vec<u32> {
 }
 
 /// Parses the request for memories.
-fn recall(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest, Status> {
+fn recall(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest, Refusal> {
     if !request.session_id.is_empty() && request.session_id != session_id {
         let problem = "memories.session_id differs from session_id; leave it empty";
         let field = "memories.session_id";
@@ -374,7 +375,7 @@ fn recall(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest,
         session_id,
         ..request
     })
-    .map_err(|refusal| status::at("memories", &refusal))
+    .map_err(|refusal| refusal.under("memories"))
 }
 
 /// Inserts the memories as a separate turn and returns its index. Shifts the breakpoints.

@@ -15,11 +15,11 @@ use memoird_proto::v1;
 use memoird_proto::v1::document_operation::Operation;
 use memoird_proto::v1::put_document_request::Value;
 use memoird_store::encoding::timestamp_to_proto;
-use tonic::Status;
 
-use super::{fields, from, status};
+use super::refusal::{FieldPath, Refusal};
+use super::{from, status};
 
-pub(crate) fn get(request: v1::GetDocumentRequest) -> Result<DocumentGet, Status> {
+pub(crate) fn get(request: v1::GetDocumentRequest) -> Result<DocumentGet, Refusal> {
     Ok(DocumentGet {
         name: name(&request.namespace, request.key)?,
         ttl: ttl(request.ttl)?,
@@ -38,14 +38,13 @@ pub(crate) fn put_bytes(request: &v1::PutDocumentRequest) -> usize {
 pub(crate) fn put(
     request: v1::PutDocumentRequest,
     limits: &MemoryLimits,
-) -> Result<DocumentPut, Status> {
+) -> Result<DocumentPut, Refusal> {
     let name = name(&request.namespace, request.key)?;
     let value = match request.value {
         Some(Value::Json(text)) => DocumentValue::Json(text),
         Some(Value::Bytes(bytes)) => DocumentValue::Bytes(bytes.into()),
         None => {
-            let problem = "value: is missing; send json or bytes";
-            return Err(status::invalid("DOCUMENT_INVALID", "value", problem));
+            return Err(invalid("value", "is missing; send json or bytes"));
         }
     };
     Ok(DocumentPut {
@@ -56,7 +55,7 @@ pub(crate) fn put(
     })
 }
 
-pub(crate) fn delete(request: v1::DeleteDocumentRequest) -> Result<DocumentDelete, Status> {
+pub(crate) fn delete(request: v1::DeleteDocumentRequest) -> Result<DocumentDelete, Refusal> {
     Ok(DocumentDelete {
         name: name(&request.namespace, request.key)?,
         expected_version: request.expected_version,
@@ -66,12 +65,10 @@ pub(crate) fn delete(request: v1::DeleteDocumentRequest) -> Result<DocumentDelet
 /// Parses the documents to delete. Rejects an empty namespace, which would select all.
 pub(crate) fn range_to_delete(
     request: v1::DeleteDocumentsRequest,
-) -> Result<DocumentRange, Status> {
+) -> Result<DocumentRange, Refusal> {
     if request.namespace_prefix.is_empty() {
-        let problem =
-            "namespace_prefix: is empty and would select all documents; send at least one part";
-        let field = "namespace_prefix";
-        return Err(status::invalid("DOCUMENT_INVALID", field, problem));
+        let problem = "is empty and would select all documents; send at least one part";
+        return Err(invalid("namespace_prefix", problem));
     }
     range(DocumentRange {
         namespace: prefix(&request.namespace_prefix)?,
@@ -82,7 +79,7 @@ pub(crate) fn range_to_delete(
     })
 }
 
-pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, Status> {
+pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, Refusal> {
     let after = from::read_page_token(&request.page_token, |token| {
         let token = String::from_utf8(hex::decode(token)?).ok()?;
         let (path, key) = token.rsplit_once('\0')?;
@@ -92,10 +89,8 @@ pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, 
     let filter = match &*request.filter_json {
         "" => None,
         json => {
-            let field = "filter_json";
-            let invalid = |problem| MemoryError::DocumentInvalid { field, problem };
             let filter = DocumentFilter::parse(json);
-            Some(filter.map_err(|problem| refused(invalid(problem)))?)
+            Some(filter.map_err(|problem| invalid("filter_json", problem))?)
         }
     };
     Ok(DocumentQuery {
@@ -116,7 +111,7 @@ pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, 
 
 pub(crate) fn namespace_query(
     request: v1::ListNamespacesRequest,
-) -> Result<NamespaceQuery, Status> {
+) -> Result<NamespaceQuery, Refusal> {
     let query = NamespaceQuery {
         prefix: request.prefix,
         suffix: request.suffix,
@@ -150,32 +145,32 @@ pub(crate) fn gets(request: &v1::BatchDocumentsRequest) -> usize {
 pub(crate) fn operations(
     request: v1::BatchDocumentsRequest,
     limits: &MemoryLimits,
-) -> Result<Vec<DocumentOperation>, Status> {
+) -> Result<Vec<DocumentOperation>, Refusal> {
     let (count, limit) = (request.operations.len(), MemoryLimits::BATCH);
     if !(1..=limit).contains(&count) {
-        let problem = format!("operations: {count} sent, expected 1 to {limit}");
-        return Err(status::invalid("DOCUMENT_INVALID", "operations", problem));
+        let problem = format!("{count} sent, expected 1 to {limit}");
+        return Err(invalid("operations", problem));
     }
     let read = |operation: Option<Operation>| match operation {
         Some(Operation::Get(request)) => get(request)
             .map(DocumentOperation::Get)
-            .map_err(|refusal| fields::within(&refusal, "get")),
+            .map_err(|refusal| refusal.under("get")),
         Some(Operation::Put(request)) => put(request, limits)
             .map(DocumentOperation::Put)
-            .map_err(|refusal| fields::within(&refusal, "put")),
+            .map_err(|refusal| refusal.under("put")),
         Some(Operation::Delete(request)) => delete(request)
             .map(DocumentOperation::Delete)
-            .map_err(|refusal| fields::within(&refusal, "delete")),
+            .map_err(|refusal| refusal.under("delete")),
         None => {
-            let problem = "operation: is missing; send get, put or delete";
-            Err(status::invalid("DOCUMENT_INVALID", "operation", problem))
+            let problem = "is missing; send get, put or delete";
+            Err(invalid("operation", problem))
         }
     };
     let operations = request.operations.into_iter().enumerate();
     operations
         .map(|(index, it)| {
-            let place = || format!("operations[{index}]");
-            read(it.operation).map_err(|refusal| status::at(&place(), &refusal))
+            let path = || FieldPath::from("operations").at(index);
+            read(it.operation).map_err(|refusal| refusal.under(path()))
         })
         .collect()
 }
@@ -250,30 +245,34 @@ fn parts(path: &NamespacePath) -> Vec<String> {
     path.parts().map(str::to_owned).collect()
 }
 
-fn name(namespace: &[String], key: String) -> Result<DocumentName, Status> {
+fn name(namespace: &[String], key: String) -> Result<DocumentName, Refusal> {
     DocumentName::parse(namespace, key).map_err(refused)
 }
 
-fn prefix(parts: &[String]) -> Result<NamespacePath, Status> {
+fn prefix(parts: &[String]) -> Result<NamespacePath, Refusal> {
     NamespacePath::parse("namespace_prefix", parts).map_err(refused)
 }
 
-fn range(range: DocumentRange) -> Result<DocumentRange, Status> {
+fn range(range: DocumentRange) -> Result<DocumentRange, Refusal> {
     range.checked().map_err(refused)
 }
 
-fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Refusal> {
     let Some(span) = span else { return Ok(None) };
     let ttl = Duration::try_from(span)
         .ok()
         .filter(|ttl| (Duration::from_millis(1)..=MemoryLimits::DOCUMENT_TTL).contains(ttl));
     ttl.map(Some).ok_or_else(|| {
-        let problem = "ttl: must be one millisecond to ten years; omit it for no expiry";
-        status::invalid("DOCUMENT_INVALID", "ttl", problem)
+        let problem = "must be one millisecond to ten years; omit it for no expiry";
+        invalid("ttl", problem)
     })
 }
 
+fn invalid(field: &'static str, problem: impl Into<String>) -> Refusal {
+    status::invalid("DOCUMENT_INVALID", field, problem).with_path()
+}
+
 #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn refused(error: MemoryError) -> Status {
+fn refused(error: MemoryError) -> Refusal {
     status::memory(&error)
 }

@@ -3,24 +3,24 @@
 use memoird_core::ids::{ErasureId, Subject};
 use memoird_proto::v1;
 use memoird_store::{EraseTarget, ErasedCounts, Erasure, ErasureStage};
-use tonic::Status;
 
+use super::refusal::Refusal;
 use super::{from, status};
 
 /// Parses the session or generation to erase.
-pub(crate) fn session(request: &v1::EraseSessionRequest) -> Result<EraseTarget, Status> {
+pub(crate) fn session(request: &v1::EraseSessionRequest) -> Result<EraseTarget, Refusal> {
     Ok(EraseTarget::Session {
         session: from::session_id(&request.session_id)?,
         generation: from::generation("generation", &request.generation)?,
     })
 }
 
-pub(crate) fn subject(request: &v1::EraseSubjectRequest) -> Result<EraseTarget, Status> {
+pub(crate) fn subject(request: &v1::EraseSubjectRequest) -> Result<EraseTarget, Refusal> {
     let subject = Subject::parse(&request.subject).map_err(|error| status::core(&error))?;
     Ok(EraseTarget::Subject(subject))
 }
 
-pub(crate) fn job_id(text: &str) -> Result<ErasureId, Status> {
+pub(crate) fn job_id(text: &str) -> Result<ErasureId, Refusal> {
     text.parse().map_err(|error| status::core(&error))
 }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use memoird_core::CoreError;
+use memoird_core::error::Field;
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey, fingerprint};
 use memoird_core::ids::{
     DeliveryId, Generation, HookName, ID_BYTES_MAX, SessionId, Subject, TenantId,
@@ -25,9 +26,9 @@ use memoird_proto::prost_reflect::EnumDescriptor;
 use memoird_proto::{DESCRIPTOR_POOL, PACKAGE, v1};
 use memoird_store::{DeliveryFilter, encoding};
 use prost::Message;
-use tonic::Status;
 
-use super::{PAGE_BYTES_MAX, fields, status};
+use super::refusal::{CommonNames, FieldPath, Names, Refusal};
+use super::{PAGE_BYTES_MAX, status};
 
 /// Maximum number of turns in a page of history.
 const HISTORY_TURNS_MAX: usize = 1_000;
@@ -35,21 +36,21 @@ const HISTORY_TURNS_MAX: usize = 1_000;
 const PAGE_MAX: usize = 1_000;
 const PAGE_DEFAULT: usize = 100;
 
-pub(crate) fn session_id(text: &str) -> Result<SessionId, Status> {
+pub(crate) fn session_id(text: &str) -> Result<SessionId, Refusal> {
     SessionId::parse(text).map_err(refused)
 }
 
 /// Parses the id of a tenant. Empty means all tenants.
-pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Status> {
+pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Refusal> {
     optional("tenant", text, TenantId::parse)
 }
 
 /// Parses an optional field, where empty means unset.
 pub(crate) fn optional<T>(
-    field: &str,
+    field: &'static str,
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, CoreError>,
-) -> Result<Option<T>, Status> {
+) -> Result<Option<T>, Refusal> {
     match text {
         "" => Ok(None),
         text => required(field, text, parse).map(Some),
@@ -58,11 +59,11 @@ pub(crate) fn optional<T>(
 
 /// Parses a required field. An error names the field.
 pub(crate) fn required<T>(
-    field: &str,
+    field: &'static str,
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, CoreError>,
-) -> Result<T, Status> {
-    parse(text).map_err(|error| fields::about(&refused(error), field))
+) -> Result<T, Refusal> {
+    parse(text).map_err(|error| refused(error).about(field))
 }
 
 /// Size of an append's turns in bytes, an estimate of their parsing time.
@@ -73,33 +74,56 @@ pub(crate) fn append_bytes(request: &v1::AppendRequest) -> usize {
 
 /// Names of an append's fields in errors.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AppendFields {
+pub(crate) struct AppendNames {
     has_messages: bool,
 }
 
-impl AppendFields {
-    pub(crate) fn of(messages_json: &str) -> Self {
+impl AppendNames {
+    pub(crate) fn new(messages_json: &str) -> Self {
         Self {
             has_messages: !messages_json.is_empty(),
         }
     }
+}
 
-    /// Renames the field of an error to that of the append.
-    pub(crate) fn named(self, refusal: &Status) -> Status {
-        let is_of_turns = |field: String| field.starts_with("turns");
-        if self.has_messages && fields::named_in(refusal).is_some_and(is_of_turns) {
-            return fields::read_from(refusal, "messages_json");
+impl Names for AppendNames {
+    fn path(&self, field: Field<'_>) -> FieldPath {
+        match field {
+            // A message may produce several turns, so the path cannot contain its index.
+            Field::Turn(_) | Field::Turns if self.has_messages => "messages_json".into(),
+            Field::StatePatch => "state_patch_json".into(),
+            Field::StateVersion => "expected_state_version".into(),
+            field => CommonNames.path(field),
         }
-        fields::renamed(refusal, |field| match field {
-            "merge_patch_json" => "state_patch_json".to_owned(),
-            "expected_version" => "expected_state_version".to_owned(),
-            field => field.to_owned(),
-        })
+    }
+
+    fn message(&self, field: Field<'_>, text: String) -> String {
+        match field {
+            Field::Turn(index) if self.has_messages => format!("turns[{index}]: {text}"),
+            _ => text,
+        }
+    }
+}
+
+/// Names of the fields of `UpdateTurn` in errors.
+pub(crate) struct UpdateNames;
+
+impl Names for UpdateNames {
+    fn path(&self, field: Field<'_>) -> FieldPath {
+        match field {
+            Field::Turn(_) | Field::Turns => "turn".into(),
+            field => CommonNames.path(field),
+        }
     }
 }
 
 /// Parses an append. Validates and encodes its turns.
-pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<AppendCommand, Status> {
+pub(crate) fn append(
+    request: v1::AppendRequest,
+    limits: &Limits,
+) -> Result<AppendCommand, Refusal> {
+    let names = AppendNames::new(&request.messages_json);
+    let refused = |error: CoreError| status::core_named(&error, &names);
     let expected_generation = generation("expected_generation", &request.expected_generation)?;
     let subject = optional("subject", &request.subject, Subject::parse)?;
     if let Some(usage) = &request.usage {
@@ -142,7 +166,7 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
 }
 
 /// Parses a change of a session's state and options.
-pub(crate) fn patch(request: v1::PatchStateRequest) -> Result<PatchCommand, Status> {
+pub(crate) fn patch(request: v1::PatchStateRequest) -> Result<PatchCommand, Refusal> {
     let options = options_patch(request.labels, request.ttl_class, request.keep_all)?;
     let stays = request.merge_patch_json.is_empty()
         && !options.is_empty()
@@ -169,7 +193,7 @@ fn options_patch(
     labels: BTreeMap<String, String>,
     ttl_class: String,
     keep_all: Option<bool>,
-) -> Result<OptionsPatch, Status> {
+) -> Result<OptionsPatch, Refusal> {
     let labels = labels.into_iter();
     let patch = OptionsPatch {
         labels: labels
@@ -192,7 +216,7 @@ pub(crate) fn rewind_bytes(request: &v1::RewindSessionRequest) -> usize {
 pub(crate) fn rewind(
     request: v1::RewindSessionRequest,
     limits: &Limits,
-) -> Result<RewindCommand, Status> {
+) -> Result<RewindCommand, Refusal> {
     let v1::RewindSessionRequest {
         after_seq,
         turns,
@@ -233,7 +257,7 @@ pub(crate) fn rewind(
 }
 
 /// Parses the source and target of a copy.
-pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Status> {
+pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Refusal> {
     let target = SessionId::parse(&request.target_session_id).map_err(|_| {
         refused(CoreError::IdInvalid {
             field: "target_session_id",
@@ -256,14 +280,14 @@ pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Stat
 }
 
 /// Parses the new content of a turn. The update checks the tenant's limits.
-pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCommand, Status> {
+pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCommand, Refusal> {
     let Some(turn) = request.turn else {
         let problem = "turn is missing; send the new content";
         return Err(status::invalid("TURN_INVALID", "turn", problem));
     };
     let turn = encoding::from_proto(turn).map_err(|malformed| {
         let problem = malformed.to_string();
-        refused(CoreError::TurnInvalid { index: 0, problem })
+        status::core_named(&CoreError::TurnInvalid { index: 0, problem }, &UpdateNames)
     })?;
     let turn_name = match (request.seq, request.client_id) {
         (seq, id) if id.is_empty() => TurnRef::Seq(seq),
@@ -280,16 +304,8 @@ pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCo
     })
 }
 
-/// Renames the field of an error to that of the updated turn.
-pub(crate) fn in_turn(refusal: &Status) -> Status {
-    fields::renamed(refusal, |field| match field {
-        "turns" | "turns[0]" => "turn".to_owned(),
-        field => field.to_owned(),
-    })
-}
-
 /// Parses the state change of an append. `None` if there is none.
-fn state_patch(json: String, expected_version: Option<u64>) -> Result<Option<StatePatch>, Status> {
+fn state_patch(json: String, expected_version: Option<u64>) -> Result<Option<StatePatch>, Refusal> {
     if json.is_empty() && expected_version.is_some() {
         let problem = "expected_state_version requires state_patch_json";
         return Err(status::invalid(
@@ -309,7 +325,7 @@ fn state_patch(json: String, expected_version: Option<u64>) -> Result<Option<Sta
 pub(super) fn idempotency(
     key: &str,
     content: impl FnOnce() -> Fingerprint,
-) -> Result<Option<IdempotencyKey>, Status> {
+) -> Result<Option<IdempotencyKey>, Refusal> {
     check_length("idempotency_key", key)?;
     Ok((!key.is_empty()).then(|| IdempotencyKey {
         key: fingerprint([key.as_bytes()]),
@@ -317,7 +333,7 @@ pub(super) fn idempotency(
     }))
 }
 
-pub(super) fn check_length(field: &'static str, text: &str) -> Result<(), Status> {
+pub(super) fn check_length(field: &'static str, text: &str) -> Result<(), Refusal> {
     match text.len() {
         0..=ID_BYTES_MAX => Ok(()),
         bytes => Err(refused(CoreError::IdInvalid {
@@ -329,17 +345,17 @@ pub(super) fn check_length(field: &'static str, text: &str) -> Result<(), Status
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-pub(super) fn refused(error: CoreError) -> Status {
+pub(super) fn refused(error: CoreError) -> Refusal {
     status::core(&error)
 }
 
 /// Rejects a number that is not a value of the enum `of`, and lists the values.
 pub(super) fn unknown<T>(
     reason: &'static str,
-    field: &str,
+    field: &'static str,
     number: i32,
     of: &str,
-) -> Result<T, Status> {
+) -> Result<T, Refusal> {
     let descriptor = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{of}"));
     let values = descriptor.iter().flat_map(EnumDescriptor::values).skip(1);
     let names: Vec<_> = values.map(|value| value.name().to_owned()).collect();
@@ -347,7 +363,7 @@ pub(super) fn unknown<T>(
     Err(status::invalid(reason, field, problem))
 }
 
-pub(crate) fn format(format: i32) -> Result<MessageFormat, Status> {
+pub(crate) fn format(format: i32) -> Result<MessageFormat, Refusal> {
     match encoding::format_from_proto(format) {
         Some(format) => Ok(format),
         None => unknown("FORMAT_INVALID", "format", format, "MessageFormat"),
@@ -355,7 +371,7 @@ pub(crate) fn format(format: i32) -> Result<MessageFormat, Status> {
 }
 
 /// Parses which turns to read.
-pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, Status> {
+pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, Refusal> {
     let scope = match v1::HistoryScope::try_from(request.scope) {
         Ok(v1::HistoryScope::Unspecified | v1::HistoryScope::Live) => HistoryScope::Live,
         Ok(v1::HistoryScope::Journal) => HistoryScope::Journal,
@@ -395,12 +411,12 @@ pub(crate) fn page_size(asked: u32) -> usize {
 }
 
 /// Parses the last item of the previous page. `None` at the beginning of the list.
-pub(crate) fn page_token<T: FromStr>(token: &str) -> Result<Option<T>, Status> {
+pub(crate) fn page_token<T: FromStr>(token: &str) -> Result<Option<T>, Refusal> {
     read_page_token(token, |token| token.parse().ok())
 }
 
 /// Parses the filters and order of a list of sessions.
-pub(crate) fn session_query(request: v1::ListSessionsRequest) -> Result<SessionQuery, Status> {
+pub(crate) fn session_query(request: v1::ListSessionsRequest) -> Result<SessionQuery, Refusal> {
     let order = match v1::SessionOrder::try_from(request.order) {
         Ok(v1::SessionOrder::Unspecified | v1::SessionOrder::Newest) => SessionOrder::Newest,
         Ok(v1::SessionOrder::Oldest) => SessionOrder::Oldest,
@@ -433,7 +449,10 @@ pub(crate) fn session_query(request: v1::ListSessionsRequest) -> Result<SessionQ
     })
 }
 
-fn moment(field: &str, time: Option<prost_types::Timestamp>) -> Result<Option<Timestamp>, Status> {
+fn moment(
+    field: &'static str,
+    time: Option<prost_types::Timestamp>,
+) -> Result<Option<Timestamp>, Refusal> {
     let Some(time) = time else { return Ok(None) };
     let nanos = u32::try_from(time.nanos).ok();
     let read = nanos.and_then(|nanos| Timestamp::new(time.seconds, nanos));
@@ -449,7 +468,7 @@ const ID_TOKEN: &str = "id:";
 pub(crate) fn session_page_token(
     token: &str,
     order: SessionOrder,
-) -> Result<Option<SessionListPosition>, Status> {
+) -> Result<Option<SessionListPosition>, Refusal> {
     read_page_token(token, |token| {
         let (session, at) = match order {
             SessionOrder::Id => (token.strip_prefix(ID_TOKEN)?, 0),
@@ -477,7 +496,7 @@ pub(crate) fn session_token(place: &SessionListPosition, order: SessionOrder) ->
 pub(crate) fn read_page_token<T>(
     token: &str,
     read: impl FnOnce(&str) -> Option<T>,
-) -> Result<Option<T>, Status> {
+) -> Result<Option<T>, Refusal> {
     if token.is_empty() {
         return Ok(None);
     }
@@ -490,7 +509,7 @@ pub(crate) fn read_page_token<T>(
 pub(crate) fn delivery_filter(
     request: &v1::ListHookDeliveriesRequest,
     tenant: Option<TenantId>,
-) -> Result<DeliveryFilter, Status> {
+) -> Result<DeliveryFilter, Refusal> {
     let hook = optional("hook", &request.hook, HookName::parse)?;
     let state = match v1::DeliveryState::try_from(request.state) {
         Ok(v1::DeliveryState::Unspecified) => None,
@@ -506,7 +525,7 @@ pub(crate) fn delivery_filter(
     })
 }
 
-pub(crate) fn delivery_id(text: &str) -> Result<DeliveryId, Status> {
+pub(crate) fn delivery_id(text: &str) -> Result<DeliveryId, Refusal> {
     text.parse().map_err(refused)
 }
 
@@ -543,7 +562,7 @@ fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
     }
 }
 
-pub(crate) fn generation(field: &str, text: &str) -> Result<Option<Generation>, Status> {
+pub(crate) fn generation(field: &'static str, text: &str) -> Result<Option<Generation>, Refusal> {
     optional(field, text, str::parse)
 }
 

@@ -7,15 +7,15 @@ use memoird_formats::messages::{RenderOptions, Rendered, render};
 use memoird_proto::{spliced, v1};
 use memoird_store::{JournalRange, encoding};
 use prost::Message;
-use tonic::Status;
 
+use super::refusal::Refusal;
 use super::{PAGE_BYTES_MAX, from, status, to};
 
 /// Parses the requested format. `None` for turns only.
 ///
 /// # Errors
 /// `FORMAT_INVALID`.
-pub(crate) fn format(format: i32) -> Result<Option<MessageFormat>, Status> {
+pub(crate) fn format(format: i32) -> Result<Option<MessageFormat>, Refusal> {
     match v1::MessageFormat::try_from(format) {
         Ok(v1::MessageFormat::Unspecified) => Ok(None),
         _ => from::format(format).map(Some),
@@ -35,7 +35,7 @@ fn rendered(
     scope: HistoryScope,
     range: JournalRange,
     format: MessageFormat,
-) -> Result<Rendered, Status> {
+) -> Result<Rendered, Refusal> {
     let opened = page
         .turns
         .iter()
@@ -79,7 +79,7 @@ pub(crate) fn fitting_reply(
     mut page: HistoryPage,
     (scope, range): (HistoryScope, JournalRange),
     format: Option<MessageFormat>,
-) -> Result<spliced::GetHistoryResponse, Status> {
+) -> Result<spliced::GetHistoryResponse, Refusal> {
     loop {
         let rendered = format
             .map(|format| rendered(&page, scope, range, format))

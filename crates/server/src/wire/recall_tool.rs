@@ -9,9 +9,9 @@ use memoird_formats::messages::{RenderOptions, render};
 use memoird_formats::{tool_definition, tool_name};
 use memoird_proto::v1;
 use serde_json::Value;
-use tonic::Status;
 
 use super::context::budget_override;
+use super::refusal::Refusal;
 use super::{history, status};
 
 /// Memory that a call reserves, in bytes: turns of one page and the result.
@@ -44,7 +44,7 @@ pub(crate) struct ToolResultTarget {
 /// Parses a call, and how to render its result, if requested.
 pub(crate) fn call(
     request: v1::ResolveRecallToolRequest,
-) -> Result<(RecallCall, Option<ToolResultTarget>), Status> {
+) -> Result<(RecallCall, Option<ToolResultTarget>), Refusal> {
     let format = history::format(request.format)?;
     let is_id = (1..=CALL_ID_BYTES_MAX).contains(&request.call_id.len());
     if format.is_some() && !is_id {
@@ -149,6 +149,6 @@ mod tests {
             ..request
         };
         let refused = call(with_format).expect_err("no id");
-        assert!(refused.message().contains("call_id"), "{refused:?}");
+        assert!(refused.message.contains("call_id"), "{refused:?}");
     }
 }

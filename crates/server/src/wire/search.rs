@@ -6,9 +6,9 @@ use memoird_core::turn::Role;
 use memoird_proto::{spliced, v1};
 use memoird_search::{Hit, SearchPage, SearchRequest};
 use memoird_store::encoding::timestamp_to_proto;
-use tonic::Status;
 
 use super::from::{self, optional, unknown};
+use super::refusal::Refusal;
 use super::{memory, text_or_empty};
 
 /// Maximum and default number of hits on a page.
@@ -17,7 +17,7 @@ const HITS_DEFAULT: usize = 20;
 /// Maximum number of turns before and after each hit.
 const CONTEXT_TURNS_MAX: usize = 10;
 
-pub(crate) fn request(request: v1::SearchTranscriptsRequest) -> Result<SearchRequest, Status> {
+pub(crate) fn request(request: v1::SearchTranscriptsRequest) -> Result<SearchRequest, Refusal> {
     let tool = request.tool_name;
     let roles = request.roles.iter().map(|number| role(*number));
     Ok(SearchRequest {
@@ -64,7 +64,7 @@ fn hit(hit: Hit) -> spliced::TranscriptHit {
     }
 }
 
-fn role(number: i32) -> Result<Role, Status> {
+fn role(number: i32) -> Result<Role, Refusal> {
     match v1::Role::try_from(number) {
         Ok(v1::Role::User) => Ok(Role::User),
         Ok(v1::Role::Assistant) => Ok(Role::Assistant),

@@ -1,11 +1,11 @@
-//! Converts errors to gRPC status codes, in this file only.
+//! Converts errors to refusals with their gRPC status codes, in this file only.
 //!
 //! Each error has a code, a message that states what to do, and a stable reason for programs.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use memoird_core::CoreError;
+use memoird_core::error::Field;
 use memoird_engine::EngineError;
 use memoird_memories::MemoryError;
 use memoird_search::SearchError;
@@ -15,26 +15,23 @@ use tonic::Code::{
     Unavailable, Unimplemented,
 };
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
 use tracing::{error, warn};
 
-use super::fields::{self, FIELD};
+use super::refusal::{CommonNames, FieldPath, Names, Refusal};
 
-const DOMAIN: &str = "memoird";
 /// Retry delay after a short overload.
 const SOON: Option<Duration> = Some(Duration::from_millis(100));
 /// Retry delay after a disk error.
 pub(crate) const LATER: Option<Duration> = Some(Duration::from_secs(1));
 
-/// Maximum length of an error message in bytes.
-///
-/// Headers contain it twice, once with up to three times the length. Some clients reject headers
-/// above 8 KiB.
-const MESSAGE_BYTES_MAX: usize = 1_700;
+pub(crate) fn engine(failure: &EngineError) -> Refusal {
+    engine_named(failure, &CommonNames)
+}
 
-pub(crate) fn engine(failure: &EngineError) -> Status {
+/// Like [`engine`], with the field names of a request.
+pub(crate) fn engine_named(failure: &EngineError, names: &dyn Names) -> Refusal {
     let (code, reason, retry) = match failure {
-        EngineError::Core(refusal) => return core(refusal),
+        EngineError::Core(refusal) => return core_named(refusal, names),
         EngineError::SessionNotFound { .. } => (NotFound, "SESSION_NOT_FOUND", None),
         EngineError::GenerationNotFound { .. } => (NotFound, "GENERATION_NOT_FOUND", None),
         EngineError::TurnNotFound { .. } | EngineError::ClientIdNotFound { .. } => {
@@ -70,11 +67,8 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::RetriesExhausted => (Aborted, "RETRIES_EXHAUSTED", SOON),
         EngineError::Stopping => (Unavailable, "STOPPING", LATER),
     };
-    let mut facts = HashMap::new();
-    match failure {
-        EngineError::CompactionFailed { reason, .. } => {
-            facts.insert("cause".to_owned(), (*reason).to_owned());
-        }
+    let facts = match failure {
+        EngineError::CompactionFailed { reason, .. } => vec![("cause", (*reason).to_owned())],
         EngineError::MemoryFull {
             used_bytes,
             limit_bytes,
@@ -84,16 +78,21 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
             used_bytes,
             limit_bytes,
             ..
-        } => {
-            facts.insert("used_bytes".to_owned(), used_bytes.to_string());
-            facts.insert("limit_bytes".to_owned(), limit_bytes.to_string());
-        }
-        _ => {}
-    }
+        } => vec![
+            ("used_bytes", used_bytes.to_string()),
+            ("limit_bytes", limit_bytes.to_string()),
+        ],
+        _ => Vec::new(),
+    };
     with_facts(code, reason, failure.to_string(), facts, retry)
 }
 
-pub(crate) fn core(refusal: &CoreError) -> Status {
+pub(crate) fn core(refusal: &CoreError) -> Refusal {
+    core_named(refusal, &CommonNames)
+}
+
+/// Like [`core`], with the field names of a request.
+pub(crate) fn core_named(refusal: &CoreError, names: &dyn Names) -> Refusal {
     let (code, reason) = match refusal {
         CoreError::IdInvalid { .. } => (InvalidArgument, "ID_INVALID"),
         CoreError::HookNameInvalid { .. } => (InvalidArgument, "HOOK_NAME_INVALID"),
@@ -127,7 +126,7 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::ErasureIdInvalid { .. } => (InvalidArgument, "ERASURE_ID_INVALID"),
         CoreError::LeaseInvalid { .. } => (InvalidArgument, "LEASE_INVALID"),
     };
-    let pairs = match refusal {
+    let facts = match refusal {
         CoreError::CurrentTurnTooLarge { budget, tokens, .. } => vec![
             ("tokens", tokens.to_string()),
             ("budget", budget.to_string()),
@@ -147,34 +146,44 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::StaleStateVersion { actual, .. } => vec![("version", actual.to_string())],
         _ => Vec::new(),
     };
-    let field = fields::of(refusal).map(|field| (FIELD, field));
-    let facts = pairs
-        .into_iter()
-        .chain(field)
-        .map(|(name, fact)| (name.to_owned(), fact));
-    with_facts(code, reason, refusal.to_string(), facts.collect(), None)
+    let text = match refusal {
+        CoreError::MessagesInvalid { problem, .. } => problem.clone(),
+        _ => refusal.to_string(),
+    };
+    let Some(field) = refusal.field() else {
+        return with_facts(code, reason, text, facts, None);
+    };
+    Refusal {
+        needs_path: matches!(
+            field,
+            Field::Turn(_) | Field::Messages(_) | Field::StatePatch
+        ),
+        path: names.path(field),
+        ..with_facts(code, reason, names.message(field, text), facts, None)
+    }
 }
 
-pub(crate) fn memory(failure: &MemoryError) -> Status {
-    let mut facts = HashMap::new();
+pub(crate) fn memory(failure: &MemoryError) -> Refusal {
+    let mut facts = Vec::new();
+    let mut field = None;
     let (code, reason, retry) = match failure {
         MemoryError::Core(refusal) => return core(refusal),
         MemoryError::Engine(failure) => return engine(failure),
-        MemoryError::Invalid { field, .. } => {
-            facts.insert(FIELD.to_owned(), (*field).to_owned());
+        MemoryError::Invalid { field: name, .. } => {
+            field = Some(*name);
             (InvalidArgument, "MEMORY_INVALID", None)
         }
         MemoryError::NotFound { .. } => (NotFound, "MEMORY_NOT_FOUND", None),
         MemoryError::Duplicate { id } => {
-            facts.insert("id".to_owned(), id.to_string());
+            facts.push(("id", id.to_string()));
             (AlreadyExists, "MEMORY_DUPLICATE", None)
         }
         MemoryError::Superseded { by, .. } => {
-            facts.insert("superseded_by".to_owned(), by.to_string());
+            facts.push(("superseded_by", by.to_string()));
             (FailedPrecondition, "MEMORY_SUPERSEDED", None)
         }
-        MemoryError::SecretFound { field, .. } => {
-            facts.insert(FIELD.to_owned(), (*field).to_owned());
+        MemoryError::SecretFound { field: name, .. } => {
+            field = Some(*name);
             (InvalidArgument, "SECRET_FOUND", None)
         }
         MemoryError::Full { .. } => (ResourceExhausted, "MEMORIES_FULL", None),
@@ -185,26 +194,33 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
         }
         MemoryError::LeaseLost => (Aborted, "LEASE_LOST", None),
         MemoryError::SubjectsTooMany { .. } => {
-            facts.insert(FIELD.to_owned(), "subject_prefix".to_owned());
+            field = Some("subject_prefix");
             (InvalidArgument, "SUBJECTS_TOO_MANY", None)
         }
         MemoryError::KeyNotFound { .. } => (NotFound, "MEMORY_NOT_FOUND", None),
-        MemoryError::DocumentInvalid { field, .. } => {
-            facts.insert(FIELD.to_owned(), (*field).to_owned());
+        MemoryError::DocumentInvalid { field: name, .. } => {
+            field = Some(*name);
             (InvalidArgument, "DOCUMENT_INVALID", None)
         }
         MemoryError::DocumentNotFound { .. } => (NotFound, "DOCUMENT_NOT_FOUND", None),
         MemoryError::StaleVersion { version, .. } => {
-            facts.insert("version".to_owned(), version.to_string());
+            facts.push(("version", version.to_string()));
             (Aborted, "STALE_VERSION", None)
         }
         MemoryError::DocumentsFull { .. } => (ResourceExhausted, "DOCUMENTS_FULL", None),
         MemoryError::DocumentsTooLarge { .. } => {
-            facts.insert(FIELD.to_owned(), "operations".to_owned());
+            field = Some("operations");
             (InvalidArgument, "DOCUMENTS_TOO_LARGE", None)
         }
         MemoryError::InList { list, index, error } => {
-            return at(&format!("{list}[{index}]"), &memory(error));
+            let refusal = memory(error);
+            if refusal.path.is_empty() {
+                return Refusal {
+                    message: failure.to_string(),
+                    ..refusal
+                };
+            }
+            return refusal.under(FieldPath::from(*list).at(*index));
         }
         MemoryError::Off => (FailedPrecondition, "MEMORIES_OFF", None),
         MemoryError::Busy => (ResourceExhausted, "MEMORIES_BUSY", SOON),
@@ -231,10 +247,20 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
         MemoryError::ExtractionSpent { .. } => (ResourceExhausted, "EXTRACTION_SPENT", None),
         MemoryError::DimensionMismatch { .. } => (Unavailable, "EMBEDDER_FAILED", LATER),
     };
-    with_facts(code, reason, failure.to_string(), facts, retry)
+    let (text, needs_path) = match failure {
+        MemoryError::Invalid { problem, .. } | MemoryError::DocumentInvalid { problem, .. } => {
+            (problem.clone(), true)
+        }
+        _ => (failure.to_string(), false),
+    };
+    Refusal {
+        path: field.map(FieldPath::from).unwrap_or_default(),
+        needs_path,
+        ..with_facts(code, reason, text, facts, retry)
+    }
 }
 
-pub(crate) fn search(failure: &SearchError) -> Status {
+pub(crate) fn search(failure: &SearchError) -> Refusal {
     let (code, reason, retry) = match failure {
         SearchError::Engine(failure) => return engine(failure),
         SearchError::Off => (FailedPrecondition, "SEARCH_OFF", None),
@@ -248,39 +274,31 @@ pub(crate) fn search(failure: &SearchError) -> Status {
     new(code, reason, failure.to_string(), retry)
 }
 
-/// An invalid request, because of the value of this field.
+/// An invalid request, because of the value of this field, which the message names.
 pub(crate) fn invalid(
     reason: &'static str,
-    field: impl Into<String>,
+    field: impl Into<FieldPath>,
     problem: impl Into<String>,
-) -> Status {
-    let facts = HashMap::from([(FIELD.to_owned(), field.into())]);
-    with_facts(InvalidArgument, reason, problem.into(), facts, None)
-}
-
-/// Prefixes the message and field of an error with the position of an element.
-pub(crate) fn at(place: &str, refusal: &Status) -> Status {
-    let refusal = fields::within(refusal, place);
-    let message = format!("{place}: {}", refusal.message());
-    Status::with_error_details(refusal.code(), message, refusal.get_error_details())
+) -> Refusal {
+    new(InvalidArgument, reason, problem, None).about(field)
 }
 
 /// A cursor that no daemon has issued.
-pub(crate) fn cursor_invalid() -> Status {
+pub(crate) fn cursor_invalid() -> Refusal {
     let problem = "invalid after_cursor: pass the `cursor` of an event, or leave it empty to \
         watch from now on";
     invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
 /// A cursor of one tenant, combined with another position or all tenants.
-pub(crate) fn cursor_with_others() -> Status {
+pub(crate) fn cursor_with_others() -> Refusal {
     let problem = "after_cursor is a position in the events of one tenant: send it without \
         after_event_id and all_tenants";
     invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
 /// A call that is not served in a cluster.
-pub(crate) fn not_in_cluster(what: &str) -> Status {
+pub(crate) fn not_in_cluster(what: &str) -> Refusal {
     let problem = format!(
         "{what} is not available in a cluster (journal.postgres.cluster); see docs/cluster.md"
     );
@@ -288,42 +306,42 @@ pub(crate) fn not_in_cluster(what: &str) -> Status {
 }
 
 /// A call that this version does not implement.
-fn unimplemented(what: &str) -> Status {
+fn unimplemented(what: &str) -> Refusal {
     let problem = format!("{what} is not served by this version");
     new(Unimplemented, "UNIMPLEMENTED", problem, None)
 }
 
 /// A caller without the required role.
-pub(crate) fn role_required() -> Status {
+pub(crate) fn role_required() -> Refusal {
     let problem = "AdminService requires a key with `role: admin`";
     new(PermissionDenied, "ROLE_REQUIRED", problem, None)
 }
 
-pub(crate) fn tenant_not_found() -> Status {
+pub(crate) fn tenant_not_found() -> Refusal {
     let problem = "no such tenant; ListTenants returns all";
     new(NotFound, "TENANT_NOT_FOUND", problem, None)
 }
 
 /// More concurrent calls than configured.
-pub(crate) fn too_many_calls() -> Status {
+pub(crate) fn too_many_calls() -> Refusal {
     let problem = "too many concurrent calls; retry";
     new(ResourceExhausted, "TOO_MANY_CALLS", problem, SOON)
 }
 
-pub(crate) fn rate_exceeded(key: &'static str, per_second: u32, wait: Duration) -> Status {
+pub(crate) fn rate_exceeded(key: &'static str, per_second: u32, wait: Duration) -> Refusal {
     let problem = format!("rate limit exceeded: {per_second} {key} for this tenant; retry later");
     let reason = match key {
         "calls_per_second" => "CALLS_PER_SECOND",
         _ => "BYTES_PER_SECOND",
     };
-    let facts = HashMap::from([("limit".to_owned(), per_second.to_string())]);
+    let facts = vec![("limit", per_second.to_string())];
     // Clients ignore a delay of zero.
     let wait = Some(wait.max(Duration::from_millis(1)));
     with_facts(ResourceExhausted, reason, problem, facts, wait)
 }
 
 /// A request above the size limit of its method.
-pub(crate) fn request_too_large(bytes_max: u64, is_large: bool) -> Status {
+pub(crate) fn request_too_large(bytes_max: u64, is_large: bool) -> Refusal {
     let setting = if is_large {
         " (server.max_request_bytes; with auto it follows limits.turn_bytes)"
     } else {
@@ -335,31 +353,31 @@ pub(crate) fn request_too_large(bytes_max: u64, is_large: bool) -> Status {
 }
 
 /// A request that did not arrive in time.
-pub(crate) fn request_too_slow() -> Status {
+pub(crate) fn request_too_slow() -> Refusal {
     let problem = "the request did not arrive within server.connections.request_timeout";
     new(DeadlineExceeded, "REQUEST_TOO_SLOW", problem, None)
 }
 
 /// A call that exceeded the client's deadline.
-pub(crate) fn deadline_exceeded() -> Status {
+pub(crate) fn deadline_exceeded() -> Refusal {
     let problem = "the call's own deadline has passed";
     new(DeadlineExceeded, "DEADLINE_EXCEEDED", problem, None)
 }
 
 /// A health check request that is too large.
-pub(crate) fn probe_too_large(bytes_max: usize) -> Status {
+pub(crate) fn probe_too_large(bytes_max: usize) -> Refusal {
     let problem = format!("a health check request may have at most {bytes_max} bytes");
     new(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
 }
 
 /// A call without room for its request or response.
-pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Status {
+pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Refusal {
     let problem = "unread requests and responses use their whole share of limits.memory; read \
         your responses, then retry";
-    let facts = HashMap::from(
-        [("used_bytes", used_bytes), ("limit_bytes", limit_bytes)]
-            .map(|(name, bytes)| (name.to_owned(), bytes.to_string())),
-    );
+    let facts = vec![
+        ("used_bytes", used_bytes.to_string()),
+        ("limit_bytes", limit_bytes.to_string()),
+    ];
     with_facts(
         ResourceExhausted,
         "MEMORY_FULL",
@@ -370,34 +388,34 @@ pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Status {
 }
 
 /// More concurrent watchers than allowed.
-pub(crate) fn too_many_watchers() -> Status {
+pub(crate) fn too_many_watchers() -> Refusal {
     let problem = "too many watchers of this tenant; end another WatchEvents first";
     new(ResourceExhausted, "TOO_MANY_WATCHERS", problem, LATER)
 }
 
 /// A watcher that read nothing.
-pub(crate) fn watcher_too_slow() -> Status {
+pub(crate) fn watcher_too_slow() -> Refusal {
     let problem = "no event was read for 30 seconds; watch again with after_cursor";
     new(Aborted, "WATCHER_TOO_SLOW", problem, None)
 }
 
 /// A watcher after a change of keys.
-pub(crate) fn keys_changed() -> Status {
+pub(crate) fn keys_changed() -> Refusal {
     let problem = "the keys were changed; watch again with after_cursor";
     new(Unauthenticated, "KEYS_CHANGED", problem, SOON)
 }
 
-pub(crate) fn stopping() -> Status {
+pub(crate) fn stopping() -> Refusal {
     engine(&EngineError::Stopping)
 }
 
 /// Converts an error of the gRPC library, raised before a handler saw the message.
-pub(crate) fn transport(refusal: &Status) -> Status {
+pub(crate) fn transport(refusal: &Status) -> Refusal {
     let said = refusal.message().to_owned();
     match refusal.code() {
         OutOfRange => new(ResourceExhausted, "REQUEST_TOO_LARGE", said, None),
         // Errors of memoird have details, so the library could not decode the request.
-        Internal => invalid("REQUEST_MALFORMED", fields::malformed(&said), said),
+        Internal => invalid("REQUEST_MALFORMED", "request", said),
         Unimplemented if said.is_empty() => unimplemented("this method"),
         Unimplemented => new(Unimplemented, "UNIMPLEMENTED", said, None),
         code => new(code, "TRANSPORT", said, None),
@@ -405,14 +423,14 @@ pub(crate) fn transport(refusal: &Status) -> Status {
 }
 
 /// A turn that cannot be decoded from its stored bytes.
-pub(crate) fn turn_damaged() -> Status {
+pub(crate) fn turn_damaged() -> Refusal {
     error!("a turn cannot be decoded");
     let problem = "a turn is damaged; ask without format for the others";
     new(DataLoss, "TURN_DAMAGED", problem, None)
 }
 
 /// A call that passed the auth layer without a caller, which is a bug.
-pub(crate) fn no_caller() -> Status {
+pub(crate) fn no_caller() -> Refusal {
     new(Internal, "NO_CALLER", "the call has no caller", None)
 }
 
@@ -421,47 +439,43 @@ pub(crate) fn new(
     reason: &'static str,
     message: impl Into<String>,
     retry: Option<Duration>,
-) -> Status {
-    with_facts(code, reason, message.into(), HashMap::new(), retry)
+) -> Refusal {
+    with_facts(code, reason, message.into(), Vec::new(), retry)
 }
 
 pub(crate) fn with_facts(
     code: Code,
     reason: &'static str,
     message: String,
-    facts: HashMap<String, String>,
+    facts: Vec<(&'static str, String)>,
     retry: Option<Duration>,
-) -> Status {
-    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, facts);
-    if let Some(retry) = retry {
-        details.set_retry_info(Some(retry));
+) -> Refusal {
+    Refusal {
+        code,
+        reason,
+        message,
+        path: FieldPath::default(),
+        needs_path: false,
+        facts,
+        retry,
     }
-    Status::with_error_details(code, shortened(message), details)
-}
-
-/// Truncates a message to the length that all clients accept.
-fn shortened(mut message: String) -> String {
-    if message.len() > MESSAGE_BYTES_MAX {
-        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
-        message.push_str(" […]");
-    }
-    message
 }
 
 #[cfg(test)]
 mod tests {
     use memoird_core::ids::Generation;
     use tonic::body::Body;
+    use tonic_types::StatusExt;
 
     use super::*;
 
     #[test]
     fn stale_generation_error_has_live_generation() {
         let (expected, live) = (Generation::new(1, 2), Generation::new(3, 4));
-        let refusal = core(&CoreError::StaleGeneration {
+        let refusal = Status::from(core(&CoreError::StaleGeneration {
             expected,
             actual: Some(live),
-        });
+        }));
         let info = refusal.get_details_error_info().unwrap();
         assert_eq!(info.metadata.get("generation"), Some(&live.to_string()));
     }
@@ -470,7 +484,7 @@ mod tests {
     fn error_headers_fit_client_limits() {
         for line in ["tenants[0].keys[0]: there is no \"key\"\n", "äöü "] {
             let problem = line.repeat(1_000);
-            let refusal = new(FailedPrecondition, "CONFIG_INVALID", problem, None);
+            let refusal = Status::from(new(FailedPrecondition, "CONFIG_INVALID", problem, None));
             assert!(refusal.message().starts_with(line) && refusal.message().ends_with(" […]"));
             let answer = refusal.into_http::<Body>();
             // Size as defined for HTTP/2 (RFC 9113, section 6.5.2).

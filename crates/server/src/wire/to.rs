@@ -18,9 +18,9 @@ use memoird_store::DeliveryCount;
 use memoird_store::encoding::timestamp_to_proto;
 use memoird_store::verify::FileCheck;
 use prost::Message;
-use tonic::Status;
 
 use super::from::session_token;
+use super::refusal::Refusal;
 use super::{compaction, status, text_or_empty};
 use crate::cluster::{ClusterView, MemberView};
 use crate::process::Usage;
@@ -67,7 +67,7 @@ fn labels(view: &SessionView) -> BTreeMap<String, String> {
 pub(crate) fn rewound(
     session_id: String,
     outcome: &RewindOutcome,
-) -> Result<v1::RewindSessionResponse, Status> {
+) -> Result<v1::RewindSessionResponse, Refusal> {
     let RewindOutcome {
         session,
         record,
@@ -83,7 +83,7 @@ pub(crate) fn rewound(
     });
     Ok(v1::RewindSessionResponse {
         session: Some(session_of(session_id, session.as_ref(), record)),
-        removed: turns.collect::<Result<_, Status>>()?,
+        removed: turns.collect::<Result<_, Refusal>>()?,
         removed_turns: removed.count,
         removed_forgotten: removed.is_forgotten,
         first_seq: record.first_seq,
@@ -107,7 +107,7 @@ pub(crate) fn copied(target: String, outcome: &CopyOutcome) -> v1::CopySessionRe
 ///
 /// # Errors
 /// `TURN_DAMAGED`.
-pub(crate) fn turn_updated(outcome: &TurnUpdateOutcome) -> Result<v1::UpdateTurnResponse, Status> {
+pub(crate) fn turn_updated(outcome: &TurnUpdateOutcome) -> Result<v1::UpdateTurnResponse, Refusal> {
     let turn = v1::Turn::decode(&*outcome.content).map_err(|_| status::turn_damaged())?;
     Ok(v1::UpdateTurnResponse {
         turn: Some(v1::Turn {

@@ -14,10 +14,10 @@ use std::time::Duration;
 use memoird_core::ids::TenantId;
 use memoird_engine::{Policy, Tenant};
 use tokio::time::Instant;
-use tonic::Status;
 
 use crate::connections::now;
 use crate::rpc::RequestSize;
+use crate::wire::refusal::Refusal;
 use crate::wire::status;
 
 /// Maximum size in bytes of requests with only ids and options.
@@ -99,7 +99,11 @@ impl Rates {
     ///
     /// # Errors
     /// If the tenant exceeds its call rate.
-    pub(crate) fn enter(&self, tenant: &Tenant, size: RequestSize) -> Result<RequestMeter, Status> {
+    pub(crate) fn enter(
+        &self,
+        tenant: &Tenant,
+        size: RequestSize,
+    ) -> Result<RequestMeter, Refusal> {
         let policy = tenant.policy();
         let rates = self.of(&tenant.id, &policy);
         if let Some(rates) = &rates {
@@ -214,7 +218,7 @@ impl TenantRates {
         (per_second(calls), per_second(bytes))
     }
 
-    fn take(&self, limit: RateLimit, count: NonZeroU32) -> Result<(), Status> {
+    fn take(&self, limit: RateLimit, count: NonZeroU32) -> Result<(), Refusal> {
         let Rate { bucket, refused } = self.of(limit);
         let Some(bucket) = bucket else {
             return Ok(());
@@ -264,7 +268,7 @@ impl RequestMeter {
     ///
     /// # Errors
     /// If the request exceeds its size limit, or the tenant its byte rate.
-    pub(crate) fn add(&mut self, data: &[u8]) -> Result<(), Status> {
+    pub(crate) fn add(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let bytes = data.len() as u64;
         let announced = if std::mem::replace(&mut self.has_begun, true) {
             bytes
@@ -295,8 +299,6 @@ pub(crate) fn announced_bytes(data: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use tonic_types::StatusExt;
-
     use super::*;
 
     const fn number(number: u32) -> NonZeroU32 {
@@ -374,12 +376,12 @@ mod tests {
             let mut meter = rates.meter(RequestSize::Large, 0, Some(Arc::clone(&limited)));
             let parts = parts(said, there);
             let sent = parts.iter().try_for_each(|part| meter.add(part));
-            sent.map_err(|refusal| refusal.get_details_retry_info().unwrap())
+            sent.map_err(|refusal| refusal.retry.unwrap())
         };
         let (large, small) = (60 << 10, 4 << 10);
         send(large, large).unwrap();
         for _ in 0..3 {
-            let hint = send(large, large).unwrap_err().retry_delay.unwrap();
+            let hint = send(large, large).unwrap_err();
             assert!(
                 (45..=56).contains(&hint.as_secs()),
                 "as long as all of it takes, and not its first part: {hint:?}"
@@ -391,7 +393,7 @@ mod tests {
         // Rejected by the announced length.
         let mut meter = rates.meter(RequestSize::Large, 0, None);
         let refusal = meter.add(&parts(1 << 20, 0)[0]).unwrap_err();
-        assert_eq!(refusal.code(), tonic::Code::ResourceExhausted);
+        assert_eq!(refusal.reason, "REQUEST_TOO_LARGE");
         // If fewer bytes are announced than sent, the sent bytes count.
         let mut meter = rates.meter(RequestSize::Large, 0, Some(Arc::clone(&limited)));
         let parts = parts(1, 30 << 10);

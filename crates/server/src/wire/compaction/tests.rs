@@ -137,6 +137,7 @@ fn keep_exchanges_is_limited_to_a_thousand() {
     }
     for bad in [1_001, u32::MAX] {
         let refusal = keep_exchanges(Some(bad)).expect_err("too many");
+        let refusal = tonic::Status::from(refusal);
         assert_eq!(refusal.code(), Code::InvalidArgument);
         let info = refusal.get_details_error_info().expect("a reason");
         assert_eq!(info.reason, "KEEP_EXCHANGES_INVALID");
@@ -151,7 +152,7 @@ fn compaction_failure_has_message_and_reason() {
         reason: "unavailable",
         problem,
     };
-    let status = status::engine(&failure);
+    let status = tonic::Status::from(status::engine(&failure));
     assert_eq!(status.code(), Code::Unavailable);
     let (message, info) = (
         status.message(),

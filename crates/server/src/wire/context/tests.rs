@@ -8,6 +8,7 @@ use memoird_core::turn::{PartKind, Role};
 use memoird_core::window::Blocks;
 use memoird_engine::WindowTurn;
 use tonic::Code;
+use tonic::Status;
 use tonic_types::StatusExt;
 
 use super::*;
@@ -46,7 +47,8 @@ fn policy_of(policy: v1::window_policy::Policy) -> Option<v1::WindowPolicy> {
 
 #[track_caller]
 fn refused(request: v1::GetContextRequest, reason: &str) -> String {
-    let status = parse(request, &Limits::default(), true).expect_err(reason);
+    let refusal = parse(request, &Limits::default(), true).expect_err(reason);
+    let status = Status::from(refusal);
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     let info = status.get_details_error_info().expect("a reason");
     assert_eq!(info.reason, reason, "{status:?}");
@@ -285,7 +287,7 @@ fn too_large_turn_error_has_tokens_and_budget() {
         pinned: 2,
         turn: 117,
     };
-    let status = status::core(&refusal);
+    let status = Status::from(status::core(&refusal));
     assert_eq!(status.code(), Code::FailedPrecondition);
     let info = status.get_details_error_info().expect("a reason");
     assert_eq!(info.reason, "CURRENT_TURN_TOO_LARGE");
@@ -322,7 +324,7 @@ fn shown(turns: Vec<WindowTurn>, block: &str) -> WindowToRender {
     }
 }
 
-async fn render(format: MessageFormat, window: WindowToRender) -> Result<Rendered, Status> {
+async fn render(format: MessageFormat, window: WindowToRender) -> Result<Rendered, Refusal> {
     let writer = Writer {
         tenant: &TenantId::default_tenant(),
         heavy: &HeavyWork::default(),
@@ -357,7 +359,10 @@ async fn damaged_turn_is_reported_without_panic() {
     };
     let format = MessageFormat::OpenAi;
     let status = render(format, shown(vec![damaged], "")).await;
-    assert_eq!(status.expect_err("damaged").code(), Code::DataLoss);
+    assert_eq!(
+        Status::from(status.expect_err("damaged")).code(),
+        Code::DataLoss
+    );
 }
 
 fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<Value>, Vec<usize>) {
@@ -546,5 +551,5 @@ fn recall_request_is_limited_to_session() {
     let mut bad = of("");
     bad.memories.as_mut().expect("some").mode = 9;
     let said = refused(bad, "RECALL_MODE_INVALID");
-    assert!(said.starts_with("memories: "), "{said}");
+    assert!(said.starts_with("memories.mode: "), "{said}");
 }

@@ -37,7 +37,7 @@ fn fuzz_page_tokens() {
                     let read = session_page_token(&written, order).expect("its own words");
                     assert_eq!(read, Some(place));
                 }
-                Err(refusal) => assert_eq!(refusal.code(), Code::InvalidArgument),
+                Err(refusal) => assert_eq!(refusal.code, Code::InvalidArgument),
             }
         }
     });
@@ -50,6 +50,6 @@ fn check_same<T: FromStr + Display + PartialEq + Debug>(text: &str) {
             let read = page_token::<T>(&place.to_string()).expect("its own words");
             assert_eq!(read, Some(place), "{text:?}");
         }
-        Err(refusal) => assert_eq!(refusal.code(), Code::InvalidArgument),
+        Err(refusal) => assert_eq!(refusal.code, Code::InvalidArgument),
     }
 }

@@ -17,10 +17,10 @@ use memoird_proto::v1;
 use prost::Message;
 use prost_types::FieldMask;
 use serde_json::Value;
-use tonic::Status;
 
 use crate::wire::from::{self, optional, required, unknown};
-use crate::wire::{fields, status};
+use crate::wire::refusal::{FieldPath, Refusal};
+use crate::wire::status;
 
 /// Maximum number of hits of a recall.
 const HITS_MAX: usize = 100;
@@ -38,7 +38,7 @@ const UPDATABLE: &str = "content, kind, visibility, polarity, tags, importance, 
                          expires_at, pinned, metadata_json, metadata";
 
 /// Parses a fact to remember.
-pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, Status> {
+pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, Refusal> {
     let key = idempotency(&request)?;
     Ok(RememberRequest {
         subject: optional("subject", &request.subject, Subject::parse)?,
@@ -65,13 +65,12 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
     })
 }
 
-pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status> {
+pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Refusal> {
     let session = optional("session_id", &request.session_id, SessionId::parse)?;
-    let subjects = request
-        .subjects
-        .iter()
-        .enumerate()
-        .map(|(at, id)| subject(&format!("subjects[{at}]"), id));
+    let subjects = request.subjects.iter().enumerate().map(|(at, id)| {
+        let path = || FieldPath::from("subjects").at(at);
+        subject("subjects", id).map_err(|refusal| refusal.about(path()))
+    });
     Ok(RecallRequest {
         query: request.query,
         subjects: subjects.collect::<Result<_, _>>()?,
@@ -101,7 +100,7 @@ pub(crate) fn conflicts_max(limit: u32) -> usize {
 }
 
 /// Parses the filters of a list of memories.
-pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Status> {
+pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Refusal> {
     let after = from::page_token(&request.page_token)?;
     let kind = match v1::MemoryKind::try_from(request.kind) {
         Ok(v1::MemoryKind::Unspecified) => None,
@@ -122,22 +121,19 @@ pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Stat
 /// Parses the prefix of subject ids, and the last subject of the previous page.
 pub(crate) fn subjects(
     request: v1::ListSubjectsRequest,
-) -> Result<(String, Option<Subject>), Status> {
+) -> Result<(String, Option<Subject>), Refusal> {
     let prefix = subject_prefix("prefix", request.prefix)?;
     let after = from::read_page_token(&request.page_token, |token| Subject::parse(token).ok())?;
     Ok((prefix, after))
 }
 
-fn subject_prefix(field: &'static str, prefix: String) -> Result<String, Status> {
+fn subject_prefix(field: &'static str, prefix: String) -> Result<String, Refusal> {
     from::check_length(field, &prefix)?;
     Ok(prefix)
 }
 
 /// Combines the two forms of a metadata filter.
-fn metadata_filter(json: &str, texts: Texts) -> Result<Option<DocumentFilter>, Status> {
-    let invalid = |field: &str, problem: String| {
-        status::invalid("MEMORY_INVALID", field, format!("{field}: {problem}"))
-    };
+fn metadata_filter(json: &str, texts: Texts) -> Result<Option<DocumentFilter>, Refusal> {
     let by_json = if json.is_empty() {
         None
     } else {
@@ -158,15 +154,19 @@ fn metadata_filter(json: &str, texts: Texts) -> Result<Option<DocumentFilter>, S
 }
 
 /// Parses metadata, which can be sent in one of two forms.
-fn metadata(json: String, texts: &Texts) -> Result<Option<String>, Status> {
+fn metadata(json: String, texts: &Texts) -> Result<Option<String>, Refusal> {
     match (json.is_empty(), texts.is_empty()) {
         (_, true) => Ok(given(json)),
         (true, false) => Ok(Some(object(texts))),
         (false, false) => {
-            let problem = "metadata_json: send either metadata_json or metadata";
-            Err(status::invalid("MEMORY_INVALID", "metadata_json", problem))
+            let problem = "send either metadata_json or metadata";
+            Err(invalid("metadata_json", problem))
         }
     }
+}
+
+fn invalid(field: &'static str, problem: impl Into<String>) -> Refusal {
+    status::invalid("MEMORY_INVALID", field, problem).with_path()
 }
 
 fn object(texts: &Texts) -> String {
@@ -182,7 +182,7 @@ fn given(text: String) -> Option<String> {
 }
 
 /// Builds a patch of the fields of `memory` that the mask names.
-pub(crate) fn patch(memory: &v1::Memory, mask: Option<FieldMask>) -> Result<Patch, Status> {
+pub(crate) fn patch(memory: &v1::Memory, mask: Option<FieldMask>) -> Result<Patch, Refusal> {
     let paths = mask.unwrap_or_default().paths;
     if paths.is_empty() {
         let problem = format!("update_mask is empty; expected some of {UPDATABLE}");
@@ -195,21 +195,18 @@ pub(crate) fn patch(memory: &v1::Memory, mask: Option<FieldMask>) -> Result<Patc
     }
     let mut patch = Patch::default();
     for path in &paths {
-        put(&mut patch, path, memory).map_err(|refusal| in_memory(&refusal))?;
+        if !put(&mut patch, path, memory).map_err(|refusal| refusal.under("memory"))? {
+            let other: String = path.chars().take(64).collect();
+            let problem =
+                format!("unknown field {other:?} in update_mask; expected some of {UPDATABLE}");
+            return Err(status::invalid("UPDATE_MASK_INVALID", UPDATE_MASK, problem));
+        }
     }
     Ok(patch)
 }
 
-/// Renames the field of an error to that of the updated memory.
-fn in_memory(refusal: &Status) -> Status {
-    fields::renamed(refusal, |field| match field {
-        UPDATE_MASK => field.to_owned(),
-        field => format!("memory.{field}"),
-    })
-}
-
 /// Parses which memories to forget.
-pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<ForgetRequest, Status> {
+pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<ForgetRequest, Refusal> {
     use v1::forget_request::Target;
     match target {
         Some(Target::Id(id)) => Ok(ForgetRequest::One(memory_id("id", &id)?)),
@@ -222,30 +219,30 @@ pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<Forge
     }
 }
 
-pub(crate) fn lease(text: &str) -> Result<LeaseId, Status> {
+pub(crate) fn lease(text: &str) -> Result<LeaseId, Refusal> {
     required("lease", text, str::parse)
 }
 
 /// Parses the facts extracted from the turns of a lease.
-pub(crate) fn extracted(facts: Vec<v1::ExtractedMemory>) -> Result<Vec<ExtractedFact>, Status> {
+pub(crate) fn extracted(facts: Vec<v1::ExtractedMemory>) -> Result<Vec<ExtractedFact>, Refusal> {
     each(facts, extracted_fact)
 }
 
 /// Parses memories to import unchanged.
-pub(crate) fn imported(memories: Vec<v1::Memory>) -> Result<Vec<Memory>, Status> {
+pub(crate) fn imported(memories: Vec<v1::Memory>) -> Result<Vec<Memory>, Refusal> {
     each(memories, imported_memory)
 }
 
 /// Parses each of `memories`. An error names the index.
-fn each<M, T>(memories: Vec<M>, read: fn(M) -> Result<T, Status>) -> Result<Vec<T>, Status> {
+fn each<M, T>(memories: Vec<M>, read: fn(M) -> Result<T, Refusal>) -> Result<Vec<T>, Refusal> {
     let memories = memories.into_iter().enumerate().map(|(place, memory)| {
-        read(memory).map_err(|refusal| status::at(&format!("memories[{place}]"), &refusal))
+        read(memory).map_err(|refusal| refusal.under(FieldPath::from("memories").at(place)))
     });
     memories.collect()
 }
 
 /// Parses the idempotency key of a fact. The fingerprint covers the rest.
-fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, Status> {
+fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, Refusal> {
     from::idempotency(&request.idempotency_key, || {
         let rest = v1::RememberRequest {
             idempotency_key: String::new(),
@@ -255,7 +252,7 @@ fn idempotency(request: &v1::RememberRequest) -> Result<Option<IdempotencyKey>, 
     })
 }
 
-fn extracted_fact(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
+fn extracted_fact(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Refusal> {
     let request = v1::RememberRequest {
         kind: fact.kind,
         visibility: fact.visibility,
@@ -274,7 +271,7 @@ fn extracted_fact(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
     })
 }
 
-fn source(source: v1::MemorySource) -> Result<Source, Status> {
+fn source(source: v1::MemorySource) -> Result<Source, Refusal> {
     Ok(Source {
         session: required("source.session_id", &source.session_id, SessionId::parse)?,
         generation: from::generation("source.generation", &source.generation)?,
@@ -282,7 +279,7 @@ fn source(source: v1::MemorySource) -> Result<Source, Status> {
     })
 }
 
-fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
+fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Refusal> {
     if filter == v1::MemoryFilter::default() {
         let problem = "filter is empty and would match everything; set at least one field";
         return Err(status::invalid("FILTER_EMPTY", "filter", problem));
@@ -296,7 +293,8 @@ fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
     })
 }
 
-fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status> {
+/// Adds the field at this path to a patch. Returns whether there is such a field.
+fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<bool, Refusal> {
     match path {
         "content" => patch.content = Some(memory.content.clone()),
         "kind" => patch.kind = Some(kind("kind", memory.kind)?),
@@ -319,18 +317,13 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
             patch.metadata = Some((!texts.is_empty()).then(|| object(texts)));
         }
         "pinned" => patch.pinned = Some(memory.pinned),
-        other => {
-            let other: String = other.chars().take(64).collect();
-            let problem =
-                format!("unknown field {other:?} in update_mask; expected some of {UPDATABLE}");
-            return Err(status::invalid("UPDATE_MASK_INVALID", UPDATE_MASK, problem));
-        }
+        _ => return Ok(false),
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Parses a memory to import unchanged. Missing times are taken from its id.
-fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
+fn imported_memory(memory: v1::Memory) -> Result<Memory, Refusal> {
     let id = memory_id("id", &memory.id)?;
     let created_at = time("created_at", memory.created_at)?.unwrap_or_else(|| made_at(id));
     let superseded_by = optional("superseded_by", &memory.superseded_by, str::parse)?;
@@ -369,12 +362,12 @@ fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
     })
 }
 
-pub(crate) fn memory_id(field: &str, text: &str) -> Result<MemoryId, Status> {
+pub(crate) fn memory_id(field: &'static str, text: &str) -> Result<MemoryId, Refusal> {
     required(field, text, str::parse)
 }
 
 /// Parses a kind. There is no default.
-fn kind(field: &str, kind: i32) -> Result<MemoryKind, Status> {
+fn kind(field: &'static str, kind: i32) -> Result<MemoryKind, Refusal> {
     match v1::MemoryKind::try_from(kind) {
         Ok(v1::MemoryKind::User) => Ok(MemoryKind::User),
         Ok(v1::MemoryKind::Feedback) => Ok(MemoryKind::Feedback),
@@ -385,7 +378,7 @@ fn kind(field: &str, kind: i32) -> Result<MemoryKind, Status> {
 }
 
 /// Parses a visibility. `None` if unspecified.
-fn visibility(visibility: i32) -> Result<Option<Visibility>, Status> {
+fn visibility(visibility: i32) -> Result<Option<Visibility>, Refusal> {
     match v1::Visibility::try_from(visibility) {
         Ok(v1::Visibility::Unspecified) => Ok(None),
         Ok(v1::Visibility::Private) => Ok(Some(Visibility::Private)),
@@ -394,7 +387,7 @@ fn visibility(visibility: i32) -> Result<Option<Visibility>, Status> {
     }
 }
 
-fn polarity(polarity: i32) -> Result<Option<Polarity>, Status> {
+fn polarity(polarity: i32) -> Result<Option<Polarity>, Refusal> {
     match v1::Polarity::try_from(polarity) {
         Ok(v1::Polarity::Unspecified) => Ok(None),
         Ok(v1::Polarity::Correction) => Ok(Some(Polarity::Correction)),
@@ -406,7 +399,7 @@ fn polarity(polarity: i32) -> Result<Option<Polarity>, Status> {
 pub(crate) fn time(
     field: &'static str,
     time: Option<prost_types::Timestamp>,
-) -> Result<Option<Timestamp>, Status> {
+) -> Result<Option<Timestamp>, Refusal> {
     let Some(time) = time else { return Ok(None) };
     let nanos = u32::try_from(time.nanos).ok();
     let moment = nanos.and_then(|nanos| Timestamp::new(time.seconds, nanos));
@@ -416,7 +409,7 @@ pub(crate) fn time(
     })
 }
 
-fn origin(origin: i32) -> Result<Origin, Status> {
+fn origin(origin: i32) -> Result<Origin, Refusal> {
     match v1::MemoryOrigin::try_from(origin) {
         Ok(v1::MemoryOrigin::Unspecified) => Ok(Origin::Bot),
         Ok(v1::MemoryOrigin::Extraction) => Ok(Origin::Extraction),
@@ -436,7 +429,7 @@ fn made_at(id: MemoryId) -> Timestamp {
     Timestamp::from_ms(ms)
 }
 
-fn near_duplicate(number: i32) -> Result<NearDuplicate, Status> {
+fn near_duplicate(number: i32) -> Result<NearDuplicate, Refusal> {
     match v1::NearDuplicate::try_from(number) {
         Ok(v1::NearDuplicate::Unspecified | v1::NearDuplicate::Merge) => Ok(NearDuplicate::Merge),
         Ok(v1::NearDuplicate::Refuse) => Ok(NearDuplicate::Refuse),
@@ -448,7 +441,7 @@ fn near_duplicate(number: i32) -> Result<NearDuplicate, Status> {
     }
 }
 
-fn mode(number: i32) -> Result<RecallMode, Status> {
+fn mode(number: i32) -> Result<RecallMode, Refusal> {
     match v1::RecallMode::try_from(number) {
         Ok(v1::RecallMode::Unspecified) => Ok(RecallMode::Auto),
         Ok(v1::RecallMode::Hybrid) => Ok(RecallMode::Hybrid),
@@ -458,7 +451,7 @@ fn mode(number: i32) -> Result<RecallMode, Status> {
     }
 }
 
-fn kinds(field: &str, numbers: &[i32]) -> Result<Vec<MemoryKind>, Status> {
+fn kinds(field: &'static str, numbers: &[i32]) -> Result<Vec<MemoryKind>, Refusal> {
     let mut kinds = numbers
         .iter()
         .map(|number| kind(field, *number))
@@ -468,6 +461,6 @@ fn kinds(field: &str, numbers: &[i32]) -> Result<Vec<MemoryKind>, Status> {
     Ok(kinds)
 }
 
-pub(crate) fn subject(field: &str, text: &str) -> Result<Subject, Status> {
+pub(crate) fn subject(field: &'static str, text: &str) -> Result<Subject, Refusal> {
     required(field, text, Subject::parse)
 }

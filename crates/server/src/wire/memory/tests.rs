@@ -14,6 +14,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use super::{from, to};
+use crate::wire::refusal::Refusal;
 
 const ID: &str = "01ARYZ6S410000000000000000";
 
@@ -68,8 +69,8 @@ fn bad_time() -> Option<prost_types::Timestamp> {
 }
 
 #[track_caller]
-fn refused<T: std::fmt::Debug>(result: Result<T, Status>, reason: &str) -> String {
-    let status = result.expect_err(reason);
+fn refused<T: std::fmt::Debug>(result: Result<T, Refusal>, reason: &str) -> String {
+    let status = Status::from(result.expect_err(reason));
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     let info = status.get_details_error_info().expect("a reason");
     assert_eq!(
@@ -155,7 +156,7 @@ fn invalid_imported_memory_is_named_by_index() {
     ];
     for (reason, spoil) in cases {
         let said = refused(import(spoil), reason);
-        assert!(said.starts_with("memories[1]: "), "{said}");
+        assert!(said.starts_with("memories[1]."), "{said}");
     }
     assert_eq!(import(&|_| {}).expect("two").len(), 2);
 }
@@ -380,7 +381,7 @@ fn extraction_lease_requests_are_validated() {
     refused(from::lease(""), "LEASE_INVALID");
     let bad = v1::ExtractedMemory { kind: 0, ..found };
     let said = refused(from::extracted(vec![bad]), "MEMORY_KIND_INVALID");
-    assert!(said.starts_with("memories[0]: "), "{said}");
+    assert!(said.starts_with("memories[0].kind: "), "{said}");
     refused(from::subject("subject", ""), "ID_INVALID");
 }
 

@@ -1,0 +1,205 @@
+//! An error of a call, with the typed path of the invalid field. Becomes a gRPC status once.
+//!
+//! `tests/suite/refused_fields.rs` checks each path against the descriptor of its request.
+
+use std::fmt;
+use std::time::Duration;
+
+use memoird_core::error::Field;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+const DOMAIN: &str = "memoird";
+/// Key of the field path in the error's metadata, which every INVALID_ARGUMENT has.
+const FIELD: &str = "field";
+
+/// Maximum length of an error message in bytes.
+///
+/// Headers contain it twice, once with up to three times the length. Some clients reject headers
+/// above 8 KiB.
+const MESSAGE_BYTES_MAX: usize = 1_700;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(super) code: Code,
+    /// Stable name of the error, for programs.
+    pub(crate) reason: &'static str,
+    pub(super) message: String,
+    /// Empty if no single field is invalid.
+    pub(super) path: FieldPath,
+    /// Whether the message does not name the field, so that the path must precede it.
+    ///
+    /// A path of several steps always precedes it.
+    pub(super) needs_path: bool,
+    pub(super) facts: Vec<(&'static str, String)>,
+    /// When a retry may succeed.
+    pub(crate) retry: Option<Duration>,
+}
+
+/// Path of a field in a request, such as `append.turns[1]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FieldPath(
+    /// Innermost first.
+    Vec<Step>,
+);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Field(&'static str),
+    Index(usize),
+    /// A path inside a JSON text, such as `[3].content`.
+    Inside(String),
+}
+
+/// The names that a request has for the fields of a command.
+pub(crate) trait Names {
+    fn path(&self, field: Field<'_>) -> FieldPath {
+        match field {
+            Field::Turn(index) => FieldPath::from("turns").at(index),
+            Field::Turns => "turns".into(),
+            Field::Messages(inside) => FieldPath::from("messages_json").inside(inside),
+            Field::StatePatch => "merge_patch_json".into(),
+            Field::StateVersion => "expected_version".into(),
+            Field::Window(name) | Field::Other(name) => name.into(),
+        }
+    }
+
+    /// The message of an error about a field. `text` does not contain the field's position.
+    fn message(&self, _: Field<'_>, text: String) -> String {
+        text
+    }
+}
+
+/// The names that most requests have.
+pub(crate) struct CommonNames;
+
+impl Names for CommonNames {}
+
+impl FieldPath {
+    /// Appends the index of an element.
+    pub(crate) fn at(mut self, index: usize) -> Self {
+        self.0.insert(0, Step::Index(index));
+        self
+    }
+
+    /// Puts the path into the message or list that contains it.
+    pub(super) fn under(mut self, outer: impl Into<Self>) -> Self {
+        self.0.extend(outer.into().0);
+        self
+    }
+
+    fn inside(mut self, path: &str) -> Self {
+        if !path.is_empty() {
+            self.0.insert(0, Step::Inside(path.to_owned()));
+        }
+        self
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&'static str> for FieldPath {
+    fn from(field: &'static str) -> Self {
+        Self(vec![Step::Field(field)])
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, step) in self.0.iter().rev().enumerate() {
+            match step {
+                Step::Field(name) if index == 0 => f.write_str(name)?,
+                Step::Field(name) => write!(f, ".{name}")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Inside(path) => f.write_str(path)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Refusal {
+    /// Puts the field, if any, into the message or list that contains it.
+    pub(crate) fn under(mut self, outer: impl Into<FieldPath>) -> Self {
+        if !self.path.is_empty() {
+            self.path = self.path.under(outer);
+        }
+        self
+    }
+
+    /// Sets the invalid field.
+    pub(crate) fn about(self, path: impl Into<FieldPath>) -> Self {
+        let path = path.into();
+        Self { path, ..self }
+    }
+
+    /// Puts the path before the message.
+    pub(super) fn with_path(self) -> Self {
+        Self {
+            needs_path: true,
+            ..self
+        }
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let mut message = refusal.message;
+        let mut facts = refusal.facts;
+        if !refusal.path.is_empty() {
+            let path = refusal.path.to_string();
+            if refusal.needs_path || refusal.path.0.len() > 1 {
+                message = format!("{path}: {message}");
+            }
+            facts.push((FIELD, path));
+        }
+        let facts = facts
+            .into_iter()
+            .map(|(name, fact)| (name.to_owned(), fact));
+        let facts = facts.collect::<std::collections::HashMap<_, _>>();
+        let mut details = ErrorDetails::with_error_info(refusal.reason, DOMAIN, facts);
+        if refusal.retry.is_some() {
+            details.set_retry_info(refusal.retry);
+        }
+        Self::with_error_details(refusal.code, shortened(message), details)
+    }
+}
+
+/// Truncates a message to the length that all clients accept.
+fn shortened(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+        message.push_str(" […]");
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::status;
+
+    #[test]
+    fn path_is_nested_outside_in() {
+        let refusal = status::invalid("TTL_INVALID", "ttl", "too long")
+            .under("put")
+            .under(FieldPath::from("operations").at(3));
+        let status = Status::from(refusal);
+        assert_eq!(status.message(), "operations[3].put.ttl: too long");
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!(info.metadata[FIELD], "operations[3].put.ttl");
+        let path = CommonNames.path(Field::Messages("[2].role"));
+        assert_eq!(path.to_string(), "messages_json[2].role");
+    }
+
+    #[test]
+    fn error_without_field_stays_without() {
+        let refusal = status::stopping().under("append");
+        let status = Status::from(refusal.clone());
+        assert_eq!(status.message(), refusal.message);
+        let info = status.get_details_error_info().unwrap();
+        assert!(!info.metadata.contains_key(FIELD));
+    }
+}
