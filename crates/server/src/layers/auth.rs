@@ -1,4 +1,4 @@
-//! Identifies the caller of a call before its message is read, and checks what it may call.
+//! Authenticates calls before their message is read, and checks the caller's role.
 //!
 //! Without a key, the certificate or Unix user of the connection counts.
 
@@ -13,7 +13,7 @@ use http::{HeaderValue, Request};
 use tower::Service;
 use tracing::warn;
 
-use super::{CallService, IncomingCall, OrRejected, Rejection};
+use super::call::{CallService, IncomingCall, OrRejected, Rejection};
 use crate::connections::schedule::Schedule;
 use crate::connections::{Connection, Peer, WrongKeys};
 use crate::keyring::{AuthError, Caller, Keyring};

@@ -15,9 +15,9 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
 
+use super::call::{CallFuture, IncomingCall, OrRejected, Rejection};
 use super::limits::CallPermit;
 use super::reply_limit;
-use super::{CallFuture, IncomingCall, OrRejected, Rejection};
 use crate::connections::OpenCall;
 use crate::connections::send_progress::SendProgress;
 use crate::rpc::Call;
@@ -35,7 +35,7 @@ pub(crate) struct BodyLayer<S> {
     pub(super) timeout: Duration,
 }
 
-/// How the response of a call is sent, and what the call holds until then.
+/// An admitted call, with the resources that it holds until its response is sent.
 struct AdmittedCall {
     call: Call,
     open: OpenCall,

@@ -10,7 +10,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tonic::Status;
 use tower::Service;
 
-use super::{CallResult, CallService, IncomingCall, ResponseFuture, StreamReset, render};
+use super::call::{CallResult, CallService, IncomingCall, ResponseFuture, StreamReset, render};
 use crate::rpc::{Call, RPCS};
 
 #[derive(Clone)]
@@ -154,7 +154,9 @@ mod tests {
         calls.start(call).stop(&Ok(Response::default()));
         calls.start(call).stop(&answer("0"));
         calls.start(call).stop(&answer("3"));
-        calls.start(call).stop(&Err(super::super::Rejection::Reset));
+        calls
+            .start(call)
+            .stop(&Err(crate::layers::call::Rejection::Reset));
         assert_eq!(calls.methods[path].failures.load(Ordering::Relaxed), 3);
         let mut registry = Registry::default();
         registry.register("seconds", "", calls.seconds());

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tokio_util::either::Either;
 use tower::Service;
 
-use super::{CallFuture, CallService, IncomingCall, Rejection};
+use super::call::{CallFuture, CallService, IncomingCall, Rejection};
 use crate::wire::status;
 
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use tower::Service;
 
 use super::auth::Auth;
 use super::body::HeldBody;
-use super::{CallFuture, CallResult, CallService, GRPC, IncomingCall, OrRejected, Rejection};
+use super::call::{CallFuture, CallResult, CallService, GRPC, IncomingCall, OrRejected, Rejection};
 use crate::connections::OpenCall;
 use crate::keyring::AuthError;
 use crate::rpc::{Call, Services};

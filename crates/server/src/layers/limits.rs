@@ -14,7 +14,7 @@ use memoird_engine::MemoryUse;
 use tokio::sync::Notify;
 use tower::Service;
 
-use super::{CallService, IncomingCall, OrRejected, Rejection};
+use super::call::{CallService, IncomingCall, OrRejected, Rejection};
 use crate::connections::schedule::{Lane, Schedule};
 use crate::keyring::Caller;
 use crate::rpc::Call;

@@ -1,0 +1,118 @@
+//! A call on its way through the layers, its rejection, and how gRPC renders both outcomes.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use tokio_util::either::Either;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower::Service;
+
+use crate::connections::Connection;
+use crate::rpc::Call;
+use crate::wire::refusal::Refusal;
+use crate::wire::status;
+
+/// Content type of gRPC requests. A suffix such as `+proto` may follow.
+pub(super) const GRPC: &str = "application/grpc";
+
+/// A call on its way through the layers.
+pub(crate) struct IncomingCall {
+    pub(crate) request: Request<Body>,
+    pub(crate) call: Call,
+    /// Time that the client allows for the call.
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) connection: Arc<Connection>,
+}
+
+/// Why a call does not get the response of a handler.
+pub(crate) enum Rejection {
+    /// The response is this error, after a delay.
+    Refused(Refusal, Duration),
+    /// No response: the stream is reset.
+    Reset,
+}
+
+/// The error that resets the stream of a call without a response.
+#[derive(Debug, thiserror::Error)]
+#[error("too many calls were rejected on this connection")]
+pub(crate) struct StreamReset(#[source] h2::Error);
+
+pub(super) type CallResult = Result<Response<Body>, Rejection>;
+pub(super) type CallFuture = Pin<Box<dyn Future<Output = CallResult> + Send>>;
+pub(super) type ResponseFuture =
+    Pin<Box<dyn Future<Output = Result<Response<Body>, StreamReset>> + Send>>;
+
+/// The future of a layer that rejects some calls at once.
+pub(super) type OrRejected<F> = Either<F, Ready<CallResult>>;
+
+/// A layer around a handler. Always ready.
+pub(crate) trait CallService:
+    Service<IncomingCall, Response = Response<Body>, Error = Rejection, Future: Send + 'static>
+{
+}
+
+impl<S> CallService for S where
+    S: Service<IncomingCall, Response = Response<Body>, Error = Rejection, Future: Send + 'static>
+{
+}
+
+impl Rejection {
+    pub(super) fn ready<F>(self) -> OrRejected<F> {
+        Either::Right(ready(Err(self)))
+    }
+}
+
+impl From<Refusal> for Rejection {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal, Duration::ZERO)
+    }
+}
+
+impl From<Infallible> for Rejection {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl StreamReset {
+    pub(super) fn new() -> Self {
+        Self(h2::Reason::ENHANCE_YOUR_CALM.into())
+    }
+}
+
+/// Renders the outcome of a call for gRPC.
+pub(super) async fn render(result: CallResult) -> Result<Response<Body>, StreamReset> {
+    match result {
+        Ok(mut answer) => {
+            add_error_details(&mut answer);
+            Ok(answer)
+        }
+        Err(Rejection::Refused(refusal, delay)) => {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            Ok(Status::from(refusal).into_http())
+        }
+        Err(Rejection::Reset) => Err(StreamReset::new()),
+    }
+}
+
+/// Adds the usual error details to errors of the gRPC library, such as malformed messages.
+fn add_error_details(answer: &mut Response<Body>) {
+    let headers = answer.headers_mut();
+    if !headers.contains_key(Status::GRPC_STATUS)
+        || headers.contains_key(Status::GRPC_STATUS_DETAILS)
+    {
+        return;
+    }
+    let refusal = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
+    if let Some(refusal) = refusal {
+        // Fails only for a message that no header can hold.
+        let _ = Status::from(status::transport(&refusal)).add_header(headers);
+    }
+}
