@@ -323,7 +323,7 @@ impl App {
         grpc.run(Grpc {
             streams_max: self.server.max_streams_per_connection,
             write_timeout: self.server.connections.write_timeout,
-            service: self.layers.around(services),
+            service: self.layers.around(&services),
         });
         self.admin.set_ready(true);
         write_endpoints(&self.endpoints, &self.grpc_addr, &self.admin_addr);

@@ -70,7 +70,7 @@ impl Layers {
         }
     }
 
-    pub(crate) fn around(&self, services: Services) -> GrpcService {
+    pub(crate) fn around(&self, services: &Services) -> GrpcService {
         let auth = || Arc::clone(&self.auth);
         let stack = ServiceBuilder::new()
             .layer_fn(|inner| CallMetricsLayer {

@@ -126,7 +126,7 @@ impl Auth {
     pub(super) fn deny(&self, denied: AuthError, connection: &Connection) -> Rejection {
         let is_answered = connection.count_refusal();
         match self.delay(denied, connection) {
-            Some(delay) if is_answered => Rejection::Refused(denied.into(), delay),
+            Some(delay) if is_answered => Rejection::Refused(Box::new(denied.into()), delay),
             _ => {
                 connection.finish_if_unauthenticated();
                 Rejection::Reset

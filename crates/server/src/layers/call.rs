@@ -32,7 +32,7 @@ pub(crate) struct IncomingCall {
 /// Why a call does not get the response of a handler.
 pub(crate) enum Rejection {
     /// The response is this error, after a delay.
-    Refused(Refusal, Duration),
+    Refused(Box<Refusal>, Duration),
     /// No response: the stream is reset.
     Reset,
 }
@@ -69,7 +69,7 @@ impl Rejection {
 
 impl From<Refusal> for Rejection {
     fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal, Duration::ZERO)
+        Self::Refused(Box::new(refusal), Duration::ZERO)
     }
 }
 
@@ -96,7 +96,7 @@ pub(super) async fn render(result: CallResult) -> Result<Response<Body>, StreamR
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
-            Ok(Status::from(refusal).into_http())
+            Ok(Status::from(*refusal).into_http())
         }
         Err(Rejection::Reset) => Err(StreamReset::new()),
     }

@@ -58,12 +58,11 @@ impl<S: CallService> Service<IncomingCall> for HealthLayer<S> {
 impl<S> HealthLayer<S> {
     fn begin(&self, incoming: &IncomingCall) -> Result<OpenCall, Rejection> {
         let connection = &incoming.connection;
-        match self.auth.caller(&incoming.request, connection) {
-            // Health checks must not help to guess keys either.
-            Err(denied @ (AuthError::WrongKey | AuthError::SeveralKeys)) => {
-                return Err(self.auth.deny(denied, connection));
-            }
-            Ok(_) | Err(_) => {}
+        // Health checks must not help to guess keys either.
+        if let Err(denied @ (AuthError::WrongKey | AuthError::SeveralKeys)) =
+            self.auth.caller(&incoming.request, connection)
+        {
+            return Err(self.auth.deny(denied, connection));
         }
         connection.begin_keyless_call().ok_or_else(|| {
             if connection.count_refusal() {
