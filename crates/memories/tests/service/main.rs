@@ -16,6 +16,8 @@ mod kit;
 #[allow(dead_code, reason = "the engine's tests use the rest")]
 #[path = "../../../engine/tests/engine/record.rs"]
 mod record;
+#[path = "../../../store/tests/model/mod.rs"]
+mod model;
 #[allow(dead_code, reason = "the engine's tests use the rest")]
 #[path = "../../../engine/tests/engine/store.rs"]
 mod store;
