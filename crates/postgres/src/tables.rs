@@ -7,6 +7,9 @@ use memoird_store::{DeletedTurns, Dialect, Param, StoreError, TableBody, Tables}
 use crate::connect::{BEGIN_SNAPSHOT, BEGIN_WRITE, Database};
 use crate::transactions::{Column, OpenTransaction, ResultRow, Transactions, Value};
 
+/// Longer than the time after which the server ends the transaction of a disconnected daemon.
+const SET_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '20s'";
+
 /// Lets statements name tables without their schema, until the transaction ends.
 const SET_SCHEMA: &str = "SET LOCAL search_path = memoird";
 
@@ -29,7 +32,7 @@ pub(crate) fn read(database: &Database, body: TableBody<'_>) -> Result<(), Store
 
 /// Runs `body` in a transaction.
 pub(crate) fn write(database: &Database, body: TableBody<'_>) -> Result<(), StoreError> {
-    let begin = format!("{BEGIN_WRITE}; {SET_SCHEMA}");
+    let begin = format!("{BEGIN_WRITE}; {SET_LOCK_TIMEOUT}; {SET_SCHEMA}");
     Transactions::over(database).transact(&begin, |open| body(&PgTables(open)))
 }
 
