@@ -25,6 +25,7 @@ use crate::harness::{
 };
 use crate::postgres::over;
 use crate::postgres::server::Server;
+use crate::search::found;
 
 /// Configuration of one daemon of a cluster over this database.
 pub(crate) fn member_setup(words: &str, more: &str) -> Setup {
@@ -276,18 +277,24 @@ async fn cluster_wide_metrics_are_exported_once_and_races_are_no_failures() {
 }
 
 #[tokio::test]
-async fn transcript_search_in_cluster_is_unimplemented() {
-    let Some((daemons, _)) = daemons(1, "").await else {
+async fn search_at_any_member_finds_turns_of_all_members() {
+    let Some((daemons, _)) = daemons(2, "").await else {
         return;
     };
-    let search = SearchTranscriptsRequest {
-        query: "what".into(),
-        ..SearchTranscriptsRequest::default()
-    };
-    let refused = daemons[0].memories().search_transcripts(search).await;
-    let refused = refused.expect_err("refused");
-    assert_eq!(refused.code(), Code::Unimplemented);
-    assert!(refused.message().contains("docs/cluster.md"), "{refused}");
+    for (place, daemon) in daemons.iter().enumerate() {
+        let session = format!("chat{place}");
+        say(&mut daemon.sessions(), &session, &format!("tea {place}")).await;
+    }
+    for daemon in &daemons {
+        let request = SearchTranscriptsRequest {
+            query: "tea".into(),
+            ..SearchTranscriptsRequest::default()
+        };
+        let hits = found(daemon, request).await;
+        let mut texts: Vec<&str> = hits.iter().map(|hit| &*hit.snippet).collect();
+        texts.sort_unstable();
+        assert_eq!(texts, ["tea 0", "tea 1"]);
+    }
 }
 
 #[tokio::test]

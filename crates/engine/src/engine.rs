@@ -300,6 +300,17 @@ impl Engine {
         self.supervisor.run(worker);
     }
 
+    /// Runs a worker until the engine is closed. In a cluster, only the leader's takes steps.
+    pub fn run_worker_on_leader(&self, worker: impl Worker) {
+        let worker = LeaderOnly::new(worker, self.cluster.clone());
+        self.supervisor.run(worker);
+    }
+
+    /// Whether other daemons may write to the journal.
+    pub fn is_in_cluster(&self) -> bool {
+        self.cluster.is_some()
+    }
+
     /// Starts the erasure worker, which erases in the journal and in `erasers`.
     ///
     /// Before this call, erasures are only recorded as jobs.

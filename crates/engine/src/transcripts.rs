@@ -1,7 +1,7 @@
-//! Port for an index that follows the journal: turns of all tenants in journal order.
+//! Turns of all tenants in journal order, and the search index.
 
-use memoird_core::ids::Generation;
-use memoird_store::{GenerationOwner, Store, StoreError, TurnChange, WrittenTurn, WrittenTurns};
+use memoird_core::ids::{Generation, TenantId};
+use memoird_store::{GenerationOwner, SearchIndex, Store, StoreError, WrittenTurn, WrittenTurns};
 
 use crate::error::EngineError;
 use crate::sessions::Sessions;
@@ -71,14 +71,18 @@ impl Transcripts {
         self.read(move |store| store.written_at(&numbers)).await
     }
 
-    /// Reads up to `max` turns whose content was replaced after this change, in order of change.
-    pub async fn changed_after(
+    /// Runs a call of the search index, for a tenant or, if `None`, for the daemon itself.
+    ///
+    /// The inner result is that of the call. Fails without a journal that has an index.
+    pub async fn on_index<T: Send + 'static>(
         &self,
-        change: u64,
-        max: usize,
-    ) -> Result<Vec<TurnChange>, EngineError> {
-        self.read(move |store| store.changed_after(change, max))
-            .await
+        tenant: Option<&TenantId>,
+        action: impl FnOnce(&dyn SearchIndex) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<Result<T, StoreError>, EngineError> {
+        let store = self.store.as_ref().ok_or(EngineError::JournalOff)?;
+        let call = move |store: &dyn Store| Ok(store.search_index().map(action));
+        let outcome = store.run(tenant, call).await?;
+        outcome.ok_or(EngineError::JournalOff)
     }
 
     /// Reads the owners of these generations, in this order. Pruned generations are skipped.

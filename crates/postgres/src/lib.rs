@@ -17,6 +17,7 @@ mod owner;
 mod parts;
 mod read;
 mod schema;
+mod search;
 mod tables;
 mod tls;
 mod transactions;
@@ -39,8 +40,8 @@ use memoird_store::plan::{Base, plan};
 use memoird_store::verify::FileCheck;
 use memoird_store::{
     CleanupPending, ClockAnchor, EndedRecord, EventExchange, ExchangedEvents, GenerationOwner,
-    InDoubtCommits, JournalPage, JournalRange, LiveQuery, READERS_MAX, StaleBase, Store,
-    StoreError, TableBody, TurnChange, TurnCounts, WrittenTurn, WrittenTurns, lock,
+    InDoubtCommits, JournalPage, JournalRange, LiveQuery, READERS_MAX, SearchIndex, StaleBase,
+    Store, StoreError, TableBody, TurnCounts, WrittenTurn, WrittenTurns, lock,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -485,11 +486,6 @@ impl Store for PgStore {
         })
     }
 
-    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
-        self.database
-            .call(async |client: &Client| read::changed_after(client, change, max).await)
-    }
-
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {
         self.database
             .call(async |client: &Client| read::written_at(client, numbers, &self.counters).await)
@@ -533,6 +529,10 @@ impl Store for PgStore {
 
     fn in_doubt_commits(&self) -> InDoubtCommits {
         self.in_doubt.counts()
+    }
+
+    fn search_index(&self) -> Option<&dyn SearchIndex> {
+        Some(self)
     }
 
     fn check_turns(&self) -> Result<Option<FileCheck>, StoreError> {

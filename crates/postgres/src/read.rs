@@ -17,7 +17,7 @@ use memoird_store::checksum::{StoredTurn, TurnCounters, TurnKey, unknown_turn};
 use memoird_store::plan::Base;
 use memoird_store::{
     ClockAnchor, EndedRecord, GenerationOwner, JournalPage, JournalRange, KEYS_MAX, LiveOrder,
-    LiveQuery, StoreError, TurnChange, WrittenTurn, WrittenTurns, encoding, summaries, windows,
+    LiveQuery, StoreError, WrittenTurn, WrittenTurns, encoding, summaries, windows,
 };
 use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, Row};
@@ -702,11 +702,9 @@ pub(crate) async fn written_after(
     counters: &TurnCounters,
 ) -> Result<WrittenTurns, StoreError> {
     let last = last_number(client, "turn_numbers").await?;
-    let last_change = last_number(client, "change_numbers").await?;
     let mut written = WrittenTurns {
         turns: Vec::new(),
         last_number: last.unsigned_abs(),
-        last_change: last_change.unsigned_abs(),
     };
     if written.last_number <= number {
         return Ok(written);
@@ -762,35 +760,6 @@ fn written_turn(row: &Row, counters: &TurnCounters) -> Result<Option<WrittenTurn
         seq,
         content,
     }))
-}
-
-/// Returns turns with content replaced after a change, in the same way.
-pub(crate) async fn changed_after(
-    client: &Client,
-    change: u64,
-    max: usize,
-) -> Result<Vec<TurnChange>, StoreError> {
-    let last = last_number(client, "change_numbers").await?;
-    if last.unsigned_abs() <= change {
-        return Ok(Vec::new());
-    }
-    wait_for_commits(client).await?;
-    let sql = "SELECT change, generation, number FROM memoird.turn_changes
-               WHERE change > $1 AND change <= $2 ORDER BY change LIMIT $3";
-    let args: [Arg<'_>; 3] = [
-        (&whole(change), Type::INT8),
-        (&last, Type::INT8),
-        (&limit(max), Type::INT8),
-    ];
-    let rows = query(client, sql, &args).await?;
-    let changed = rows.iter().map(|row| {
-        Ok(TurnChange {
-            change: count(row, 0)?,
-            generation: generation(row, 1)?,
-            number: count(row, 2)?,
-        })
-    });
-    changed.collect()
 }
 
 pub(crate) async fn written_at(

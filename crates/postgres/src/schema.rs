@@ -63,6 +63,10 @@ pub(crate) const JOURNAL: SchemaMigrations = SchemaMigrations {
             sql: V8,
             min_reader: 1,
         },
+        MigrationStep {
+            sql: V9,
+            min_reader: 1,
+        },
     ],
 };
 
@@ -89,8 +93,8 @@ const LOCK_TRIES_MAX: usize = 12;
 ///
 /// Times are milliseconds. `steady` and the columns named `_at` are on memoird's own timeline.
 ///
-/// `rewinds` has the seqs removed by rewinds with an idempotency key. `turn_changes` lists replaced
-/// turns for followers of the journal.
+/// `rewinds` has the seqs removed by rewinds with an idempotency key. `turn_changes` lists
+/// replaced turns until they are indexed again.
 ///
 /// Columns that change with an append are not indexed, so that updates are heap-only (HOT).
 const V1: &str = concat!(
@@ -349,6 +353,9 @@ const V7: &str = include_str!("load.sql");
 
 /// A `commit_batch` that applies a key once if two daemons start and end a generation with it.
 const V8: &str = V5;
+
+/// Tables of the search index.
+const V9: &str = include_str!("search.sql");
 
 /// SQL that creates a schema and its version table.
 fn create_schema_sql(schema: &str) -> String {

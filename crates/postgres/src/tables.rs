@@ -18,7 +18,7 @@ static DIALECT: Dialect = Dialect {
     skip_locked: "FOR UPDATE SKIP LOCKED",
     key_row: "ctid",
     if_held: "",
-    own_tables: &[],
+    own_tables: &["turn_changes", "search_turns", "search_generations"],
 };
 
 /// The tables, within a transaction.
@@ -65,6 +65,8 @@ impl Tables for PgTables<'_> {
         rows_max: usize,
         bytes_max: usize,
     ) -> Result<DeletedTurns, StoreError> {
+        // Keeps indexing steps from running until the transaction ends.
+        self.0.query("SELECT 1 FROM search_state FOR SHARE", &[])?;
         // `octet_length` does not read TOASTed content.
         let sql = "WITH gone AS (
                        DELETE FROM turns WHERE generation = ?1 AND seq IN (
@@ -73,7 +75,10 @@ impl Tables for PgTables<'_> {
                                    sum(octet_length(content)) OVER (ORDER BY seq) AS bytes_through
                                FROM turns WHERE generation = ?1 ORDER BY seq LIMIT ?2) AS first
                            WHERE bytes_through - bytes < ?3)
-                       RETURNING octet_length(content) AS bytes)
+                       RETURNING seq, octet_length(content) AS bytes),
+                   words AS (
+                       DELETE FROM search_turns AS s USING gone
+                       WHERE s.generation = ?1 AND s.seq = gone.seq)
                    SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
         let params = [generation.into(), rows_max.into(), bytes_max.into()];
         let gone = self.0.query(&numbered(sql), &values(&params))?;

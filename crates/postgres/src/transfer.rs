@@ -210,11 +210,10 @@ async fn begin(client: &Client, place: &str, source: &SourceId) -> Result<(), St
 impl TransferSource for PgTransfer {
     fn position(&mut self) -> Result<JournalCounters, StoreError> {
         self.database.call(async |client: &Client| {
-            let number = async |sequence| read::last_number(client, sequence).await;
+            let last_turn = read::last_number(client, "turn_numbers").await?;
             Ok(JournalCounters {
                 clock: read::clock(client).await?,
-                last_turn: number("turn_numbers").await?.unsigned_abs(),
-                last_change: number("change_numbers").await?.unsigned_abs(),
+                last_turn: last_turn.unsigned_abs(),
             })
         })
     }
@@ -331,13 +330,9 @@ impl TransferTarget for PgTransfer {
                 ];
                 query(client, sql, &args).await?;
             }
-            for (sequence, last) in [
-                ("turn_numbers", position.last_turn),
-                ("change_numbers", position.last_change),
-            ] {
-                let sql = format!("SELECT setval('memoird.{sequence}', greatest($1, 1), $1 > 0)");
-                query(client, &sql, &[(&whole(last), Type::INT8)]).await?;
-            }
+            let sql = "SELECT setval('memoird.turn_numbers', greatest($1, 1), $1 > 0)";
+            let last_turn = whole(position.last_turn);
+            query(client, sql, &[(&last_turn, Type::INT8)]).await?;
             Ok(())
         })
     }

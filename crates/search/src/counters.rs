@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memoird_store::IndexStep;
+
 /// Counters since startup, and the current state of the index.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -30,6 +32,16 @@ pub struct SearchSnapshot {
 }
 
 impl Counters {
+    /// Adds the result of a step.
+    pub(crate) fn add(&self, step: &IndexStep) {
+        let order = Ordering::Relaxed;
+        self.indexed.fetch_add(step.indexed, order);
+        self.forgotten.fetch_add(step.removed, order);
+        self.rebuilds.fetch_add(u64::from(step.is_new), order);
+        self.behind.store(step.behind, order);
+        self.file_bytes.store(step.file_bytes, order);
+    }
+
     pub(crate) fn snapshot(&self) -> SearchSnapshot {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SearchSnapshot {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use memoird_engine::EngineError;
 use memoird_store::StoreError;
-use rusqlite::ErrorCode;
 use thiserror::Error;
 
 /// A failed search.
@@ -33,27 +32,7 @@ pub enum SearchError {
 /// Error of the index file. Logged, and never returned to a client.
 #[derive(Debug, Error)]
 #[error(transparent)]
-pub struct IndexError(#[from] pub(crate) StoreError);
-
-impl IndexError {
-    /// Whether the file is damaged and must be rebuilt.
-    pub(crate) fn is_damage(&self) -> bool {
-        match &self.0 {
-            StoreError::Corrupt { .. } | StoreError::TooNew { .. } => true,
-            StoreError::Sqlite { source } => matches!(
-                source.sqlite_error_code(),
-                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-            ),
-            _ => false,
-        }
-    }
-}
-
-impl From<rusqlite::Error> for IndexError {
-    fn from(error: rusqlite::Error) -> Self {
-        Self(error.into())
-    }
-}
+pub struct IndexError(pub(crate) StoreError);
 
 impl From<IndexError> for SearchError {
     fn from(error: IndexError) -> Self {

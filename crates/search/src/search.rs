@@ -1,18 +1,20 @@
 //! The search call. Candidates come from the index, and hits are read from the journal.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
+use memoird_core::words::Languages;
+use memoird_core::words::ranking::{Query, Scorer};
 use memoird_engine::{
     Engine, EngineError, HistoryQuery, HistoryScope, JournalRange, Stopwatch, Tenant,
 };
-use memoird_store::{DataKey, WrittenTurn, encoding};
+use memoird_store::{
+    SearchCandidate, SearchFilter, SearchIndex, SearchMatches, SearchedTurn, WrittenTurn, encoding,
+};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::warn;
@@ -20,15 +22,11 @@ use tracing::warn;
 use crate::config::SearchConfig;
 use crate::counters::{Counters, SearchSnapshot};
 use crate::error::{IndexError, SearchError};
-use crate::follower::Follower;
-use crate::index::{self, Candidate, Filter, Index, Matches};
+use crate::indexer::Indexer;
 use crate::lock;
 use crate::request::{Hit, PageToken, SearchPage, SearchRequest};
-use crate::turn_text::SearchedTurn;
-use crate::words::{Languages, QueryWords};
+use crate::words::snippet;
 
-/// Name of the index file in the data directory.
-const FILE_NAME: &str = "search.db";
 /// Maximum bytes of a query. The rest is ignored.
 const QUERY_BYTES_MAX: usize = 4 << 10;
 /// Maximum number of candidates per query with words. Limits paging, because each text is checked.
@@ -42,6 +40,8 @@ const SEARCHES_MAX: usize = 4;
 const TENANT_SEARCHES_MAX: usize = 2;
 /// How long a search waits for the index to catch up with the journal.
 const CATCH_UP_WAIT: Duration = Duration::from_secs(1);
+/// Maximum pause between two checks whether it has.
+const STEP_WAIT: Duration = Duration::from_millis(100);
 /// Maximum bytes of turns in a page, and in the context of one hit.
 ///
 /// A hit with a larger context is returned without it.
@@ -49,13 +49,6 @@ const CATCH_UP_WAIT: Duration = Duration::from_secs(1);
 /// gRPC clients accept messages of 4 MiB by default.
 const PAGE_BYTES_MAX: usize = 2 << 20;
 const AROUND_BYTES_MAX: usize = 512 << 10;
-
-/// Returns the path of the index of a data directory.
-///
-/// The index is derived from the journal, so it may be deleted while no daemon runs.
-pub fn index_file(data_dir: &Path) -> PathBuf {
-    data_dir.join(FILE_NAME)
-}
 
 /// Full-text search over the turns of all tenants. Clones share the same state.
 #[derive(Clone, Debug)]
@@ -68,20 +61,8 @@ pub struct Search {
 pub(crate) struct SearchInner {
     pub(crate) engine: Engine,
     pub(crate) config: SearchConfig,
-    pub(crate) path: PathBuf,
-    pub(crate) key: Option<DataKey>,
-    /// `None` until the worker has opened it, and while it is being rebuilt.
-    pub(crate) index: Mutex<Option<Arc<Index>>>,
-    /// Set by a search that finds the file damaged. Makes the worker rebuild it.
-    pub(crate) is_damaged: AtomicBool,
-    /// Whether pages may contain stems of erased turns.
-    ///
-    /// True at startup, because a crash may have left some.
-    pub(crate) has_stale_stems: AtomicBool,
-    /// Held from reading the journal until the turns read are in the index.
-    pub(crate) following: tokio::sync::Mutex<()>,
-    /// Last journal change that is fully indexed. `None` while unknown.
-    pub(crate) reached: watch::Sender<Option<u64>>,
+    /// Number of indexing steps, to wait for the next one.
+    pub(crate) steps: watch::Sender<u64>,
     /// Wakes the worker.
     pub(crate) wanted: Notify,
     pub(crate) counters: Counters,
@@ -103,32 +84,20 @@ struct Scored {
 /// What scoring needs, on any thread.
 #[derive(Clone, Debug)]
 struct ScoringInput {
-    words: Arc<QueryWords>,
-    matches: Arc<Matches>,
+    matches: Arc<SearchMatches>,
     after: Option<Timestamp>,
     before: Option<Timestamp>,
 }
 
 impl Search {
-    /// Starts search over the journal of `engine`, with an index in `data_dir`.
+    /// Starts search over the journal of `engine`.
     ///
-    /// The index is encrypted if there is a key. A worker updates it until the engine is closed. If
-    /// search is disabled, the index is removed. Without a journal, every search fails.
-    pub fn open(
-        engine: Engine,
-        data_dir: &Path,
-        config: SearchConfig,
-        key: Option<DataKey>,
-    ) -> Self {
+    /// A worker updates the index until the engine is closed. If search is disabled, the index is
+    /// removed. Without a journal, every search fails.
+    pub async fn open(engine: Engine, config: SearchConfig) -> Self {
         let parts = SearchInner {
-            path: index_file(data_dir),
-            key,
             config,
-            index: Mutex::default(),
-            is_damaged: AtomicBool::new(false),
-            has_stale_stems: AtomicBool::new(true),
-            following: tokio::sync::Mutex::default(),
-            reached: watch::Sender::new(None),
+            steps: watch::Sender::new(0),
             wanted: Notify::new(),
             counters: Counters::default(),
             places: Semaphore::new(SEARCHES_MAX),
@@ -140,18 +109,18 @@ impl Search {
             shared: Arc::new(parts),
         };
         let shared = &search.shared;
-        match (
-            shared.engine.transcripts.have_journal(),
-            shared.config.enabled,
-        ) {
-            (true, true) => shared.engine.run_worker(Follower::new(Arc::clone(shared))),
+        let transcripts = &shared.engine.transcripts;
+        if search.is_enabled() {
+            let indexer = Indexer::new(Arc::clone(shared));
+            shared.engine.run_worker_on_leader(indexer);
+        } else if transcripts.have_journal() {
             // Without updates, the index would retain what the journal has deleted.
-            (true, false) => {
-                if let Err(error) = index::remove(&shared.path) {
-                    warn!(%error, "the transcript index could not be removed");
-                }
+            let removed = transcripts
+                .on_index(None, |index| index.remove_index())
+                .await;
+            if let Ok(Err(error)) = removed {
+                warn!(%error, "the transcript index could not be removed");
             }
-            (false, _) => {}
         }
         search
     }
@@ -209,18 +178,26 @@ impl Search {
     ///
     /// Returns false on timeout.
     async fn catch_up(&self, tenant: &Tenant) -> bool {
-        let shared = &self.shared;
-        let Ok(last) = shared.engine.transcripts.settled(tenant).await else {
-            return false;
+        let has_all = async {
+            let transcripts = &self.shared.engine.transcripts;
+            transcripts.settled(tenant).await?;
+            let last = transcripts.written_after(u64::MAX >> 1, 1, 1).await?;
+            let mut steps = self.shared.steps.subscribe();
+            loop {
+                steps.mark_unchanged();
+                let (id, number) = (tenant.id.clone(), last.last_number);
+                let has_indexed = move |index: &dyn SearchIndex| index.has_indexed(&id, number);
+                let outcome = transcripts.on_index(Some(&tenant.id), has_indexed).await?;
+                if outcome.unwrap_or(false) {
+                    return Ok::<_, EngineError>(());
+                }
+                self.shared.wanted.notify_one();
+                // In a cluster, the leader may run the steps in another daemon.
+                let _ = tokio::time::timeout(STEP_WAIT, steps.changed()).await;
+            }
         };
-        let has_all = |reached: &Option<u64>| reached.is_some_and(|reached| reached >= last);
-        if has_all(&shared.reached.borrow()) {
-            return true;
-        }
-        shared.wanted.notify_one();
-        let mut reached = shared.reached.subscribe();
-        let wait = reached.wait_for(has_all);
-        tokio::time::timeout(CATCH_UP_WAIT, wait).await.is_ok()
+        let waited = tokio::time::timeout(CATCH_UP_WAIT, has_all).await;
+        matches!(waited, Ok(Ok(())))
     }
 
     async fn page(
@@ -229,9 +206,8 @@ impl Search {
         request: SearchRequest,
         is_by_words: bool,
     ) -> Result<SearchPage, SearchError> {
-        let (words, matches) = self.find(tenant, &request, is_by_words).await?;
+        let matches = self.find(tenant, &request, is_by_words).await?;
         let scoring = ScoringInput {
-            words: Arc::new(words),
             matches: Arc::new(matches),
             after: request.after,
             before: request.before,
@@ -265,10 +241,10 @@ impl Search {
         tenant: &Tenant,
         request: &SearchRequest,
         is_by_words: bool,
-    ) -> Result<(QueryWords, Matches), SearchError> {
+    ) -> Result<SearchMatches, SearchError> {
         let query = query(request).to_owned();
         let page = request.page;
-        let filter = Filter {
+        let filter = SearchFilter {
             tenant: tenant.id.clone(),
             session: request.session.clone(),
             subject: request.subject.clone(),
@@ -285,17 +261,10 @@ impl Search {
                 }
             }),
         };
-        let index = lock(&self.shared.index)
-            .clone()
-            .ok_or(SearchError::NotReady)?;
-        let find = move || {
-            let words = QueryWords::new(&query, index.languages(&filter.tenant)?);
-            let matches = index.find(&filter, &words, CANDIDATES_MAX)?;
-            Ok((words, matches))
-        };
-        let readers = &self.shared.engine.readers;
-        let found = readers.run(Some(&tenant.id), find).await?;
-        found.map_err(|error| self.noted(error))
+        let find = move |index: &dyn SearchIndex| index.find(&filter, &query, CANDIDATES_MAX);
+        let transcripts = &self.shared.engine.transcripts;
+        let found = transcripts.on_index(Some(&tenant.id), find).await?;
+        found.map_err(IndexError)?.ok_or(SearchError::NotReady)
     }
 
     /// Reads and scores candidates, best first, until `enough` of them match.
@@ -413,24 +382,18 @@ impl Search {
         }
         Ok(Vec::new())
     }
-
-    /// Hands a damaged file over to the worker.
-    fn noted(&self, error: IndexError) -> SearchError {
-        if error.is_damage() {
-            self.shared.is_damaged.store(true, Ordering::Release);
-            self.shared.reached.send_replace(None);
-            self.shared.wanted.notify_one();
-        }
-        error.into()
-    }
 }
 
 impl ScoringInput {
     /// Returns the candidates that match, with their score by text.
-    fn look(&self, candidates: &[Candidate], turns: &[WrittenTurn]) -> Vec<Scored> {
+    fn look(&self, candidates: &[SearchCandidate], turns: &[WrittenTurn]) -> Vec<Scored> {
         let by_number: HashMap<u64, &WrittenTurn> =
             turns.iter().map(|turn| (turn.number, turn)).collect();
-        let scorer = self.words.scorer(&self.matches.statistics);
+        let SearchMatches {
+            query, statistics, ..
+        } = &*self.matches;
+        let scorer = Scorer::new(query, statistics);
+        let has_words = !query.terms().is_empty();
         let mut scored = Vec::new();
         for candidate in candidates {
             let Some(written) = by_number.get(&candidate.number) else {
@@ -439,14 +402,14 @@ impl ScoringInput {
             let Some(turn) = SearchedTurn::open(written.seq, &written.content) else {
                 continue;
             };
-            let score = if self.words.is_empty() {
-                0.0
-            } else {
+            let score = if has_words {
                 scorer.score(&turn.text)
+            } else {
+                0.0
             };
             let is_late = self.after.is_none_or(|after| turn.at >= after);
             let is_early = self.before.is_none_or(|before| turn.at < before);
-            let is_hit = self.words.is_empty() || score > 0.0;
+            let is_hit = !has_words || score > 0.0;
             if is_late && is_early && is_hit {
                 scored.push(Scored {
                     score,
@@ -473,7 +436,7 @@ impl ScoringInput {
             seq: found.seq,
             role,
             at,
-            snippet: self.words.snippet(&turn.text, &self.matches.statistics),
+            snippet: snippet(&self.matches.query, &turn.text, &self.matches.statistics),
             score: found.score,
             turns,
         })
@@ -494,7 +457,9 @@ fn check(request: &SearchRequest) -> Result<bool, SearchError> {
         || request.before.is_some()
         || request.tool.is_some()
         || !request.roles.is_empty();
-    let has_words = !QueryWords::new(query(request), Languages::default()).is_empty();
+    let has_words = !Query::new(query(request), Languages::default())
+        .terms()
+        .is_empty();
     let is_asked = has_words || has_filter && request.query.trim().is_empty();
     is_asked.then_some(has_words).ok_or(SearchError::QueryEmpty)
 }

@@ -8,17 +8,18 @@
 #[path = "search_tests/fuzz.rs"]
 mod fuzz;
 
-use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use memoird_core::ids::Subject;
 use memoird_core::session::{AppendCommand, RewindCommand};
 use memoird_core::turn::{PartKind, Turn};
 use memoird_engine::{
-    Blocking, Durability, EngineConfig, EraseRequest, EraseTarget, ErasedElsewhere, Eraser,
-    JournalConfig, SystemMachine, TenantConfig, TenantLimits, TurnRef, TurnUpdateCommand, Worker,
+    Blocking, Durability, EngineConfig, EraseTarget, JournalConfig, SystemMachine, TenantConfig,
+    TenantLimits, TurnRef, TurnUpdateCommand, Worker,
 };
-use memoird_store::{SqliteOptions, SqliteStore, Store};
+use memoird_store::{ErasedCounts, ErasureStage, SqliteOptions, SqliteStore, Store};
+use rusqlite::Connection;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
@@ -36,7 +37,7 @@ async fn open(dir: &Path, config: SearchConfig) -> Fixture {
 
 async fn open_with(dir: &Path, config: SearchConfig, journal: JournalConfig) -> Fixture {
     let engine = open_engine(dir, journal).await;
-    let search = Search::open(engine.clone(), dir, config, None);
+    let search = Search::open(engine.clone(), config).await;
     Fixture { engine, search }
 }
 
@@ -165,7 +166,13 @@ fn snippets(page: &SearchPage) -> Vec<String> {
 }
 
 fn index_file(dir: &TempDir) -> PathBuf {
-    dir.path().join(FILE_NAME)
+    memoird_store::index_file(dir.path())
+}
+
+/// Runs a query on the index file.
+fn count_in_index(dir: &TempDir, sql: &str) -> i64 {
+    let connection = Connection::open(index_file(dir)).unwrap();
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -511,13 +518,13 @@ async fn damage_found_during_search_triggers_rebuild() {
     let fixture = open(dir.path(), SearchConfig::default()).await;
     fixture.say("acme", "chat", &["one tea"]).await;
     assert_eq!(fixture.found("tea").await.len(), 1);
-    // Simulates a search that finds damage.
-    fixture
-        .search
-        .noted(IndexError::from(memoird_store::StoreError::Corrupt {
-            path: index_file(&dir),
-            detail: "a test".into(),
-        }));
+    let damage = Connection::open(index_file(&dir)).unwrap();
+    damage
+        .execute_batch("DELETE FROM words_data WHERE id = 10")
+        .unwrap();
+    drop(damage);
+    let error = fixture.refusal(words("tea")).await;
+    assert!(matches!(error, SearchError::Failed { .. }), "{error:?}");
     assert_eq!(fixture.found("tea").await.len(), 1);
     assert_eq!(fixture.search.counts().rebuilds, 2);
     fixture.close().await;
@@ -540,28 +547,20 @@ async fn pruned_turns_are_removed_from_index() {
     }
     assert_eq!(fixture.found("tea").await, ["three teas"]);
     assert_eq!(fixture.search.counts().forgotten, 2);
-    let index = lock(&fixture.search.shared.index).clone().unwrap();
-    let left = index.generations(
-        Generation::new(0, 0),
-        Generation::new(i64::MAX, u128::MAX),
-        9,
-    );
-    assert_eq!(left.unwrap().len(), 1);
-    drop(index);
+    assert_eq!(count_in_index(&dir, "SELECT count(*) FROM generations"), 1);
     fixture.close().await;
 }
 
-/// A request to erase these generations of a session.
-fn erasure_of(session: &str, generations: &[Generation]) -> EraseRequest {
-    let names = generations.iter().map(|name| (*name, session_id(session)));
-    EraseRequest {
-        tenant: TenantId::parse("acme").unwrap(),
-        target: EraseTarget::Session {
-            session: session_id(session),
-            generation: None,
-        },
-        generations: names.collect(),
-    }
+/// Erases a session of `acme`.
+async fn erase(engine: &Engine, session: &str) -> ErasedCounts {
+    let target = EraseTarget::Session {
+        session: session_id(session),
+        generation: None,
+    };
+    let tenant = tenant(engine, "acme");
+    let erased = engine.erasures.erase(&tenant, target).await.unwrap();
+    assert_eq!(erased.stage, ErasureStage::Done);
+    erased.counts
 }
 
 /// Indexing without pauses.
@@ -572,7 +571,7 @@ fn without_rests() -> SearchConfig {
     }
 }
 
-/// Another tenant that keeps writing more than the follower indexes per step.
+/// Another tenant that keeps writing more than the worker indexes per step.
 ///
 /// In its second round, `acme` writes something too.
 struct Flood {
@@ -624,19 +623,9 @@ async fn erasure_does_not_wait_for_appends_of_other_tenants() {
     assert_eq!(fixture.found("tea").await.len(), 1);
     let flood = Flood::begin(&fixture.engine);
     flood.reaches(1).await;
-    let index = lock(&fixture.search.shared.index).clone().unwrap();
-    let all = index.generations(
-        Generation::new(0, 0),
-        Generation::new(i64::MAX, u128::MAX),
-        1,
-    );
-    let erased = fixture
-        .search
-        .erase(erasure_of("gone", &all.unwrap()))
-        .await;
-    assert_eq!(erased, Ok(ErasedElsewhere::default()));
+    fixture.engine.start_erasing(Vec::new());
+    assert_eq!(erase(&fixture.engine, "gone").await.turns, 1);
     flood.end().await;
-    drop(index);
     fixture.close().await;
 }
 
@@ -655,23 +644,24 @@ async fn search_does_not_wait_for_later_appends_of_other_tenants() {
     fixture.close().await;
 }
 
-/// An index that is updated only by the steps of this follower.
-async fn open_by_steps(dir: &Path) -> (Fixture, Follower) {
+/// An index that is updated only by the steps of this indexer.
+async fn open_by_steps(dir: &Path) -> (Fixture, Indexer) {
     let off = SearchConfig {
         enabled: false,
         ..SearchConfig::default()
     };
     let fixture = open(dir, off).await;
-    let follower = Follower::new(Arc::clone(&fixture.search.shared));
-    (fixture, follower)
+    let indexer = Indexer::new(Arc::clone(&fixture.search.shared));
+    (fixture, indexer)
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_updated_turns_are_indexed_in_bounded_steps() {
     let dir = tempfile::tempdir().unwrap();
-    let (fixture, mut follower) = open_by_steps(dir.path()).await;
+    let (fixture, mut indexer) = open_by_steps(dir.path()).await;
     let turns = 190;
     fixture.say("other", "flood", &vec!["x"; turns]).await;
+    fixture.say("acme", "chat", &["coffee"]).await;
     let update_some = async |some: std::ops::Range<usize>| {
         let mut updates = JoinSet::new();
         for seq in some {
@@ -682,54 +672,52 @@ async fn many_updated_turns_are_indexed_in_bounded_steps() {
         }
         updates.join_all().await;
     };
-    follower.step().await.unwrap();
+    indexer.step().await.unwrap();
     update_some(0..turns).await;
     fixture.say("acme", "chat", &["tea"]).await;
-    let acme = tenant(&fixture.engine, "acme");
-    let last = fixture.engine.transcripts.settled(&acme).await.unwrap();
+    let tea = turn(Role::User, "more tea");
+    fixture.update("acme", "chat", 1, tea).await;
+    let last = turns as u64 + 2;
+    let has_indexed = async || {
+        let acme = TenantId::parse("acme").unwrap();
+        let has_indexed = move |index: &dyn SearchIndex| index.has_indexed(&acme, last);
+        let transcripts = &fixture.engine.transcripts;
+        let outcome = transcripts.on_index(None, has_indexed).await;
+        outcome.unwrap().unwrap()
+    };
     let mut steps = 0;
-    while fixture
-        .search
-        .shared
-        .reached
-        .borrow()
-        .is_none_or(|reached| reached < last)
-    {
-        follower.step().await.unwrap();
+    while !has_indexed().await {
+        indexer.step().await.unwrap();
         steps += 1;
         // The maximum number of changes per step.
         update_some(0..64).await;
     }
     assert_eq!(steps, 3);
-    assert_eq!(fixture.search.counts().indexed, turns as u64 + 1);
+    assert_eq!(fixture.search.counts().indexed, last);
     fixture.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn old_words_are_purged_in_steps_that_let_others_proceed() {
     let dir = tempfile::tempdir().unwrap();
-    let (fixture, mut follower) = open_by_steps(dir.path()).await;
+    let (fixture, mut indexer) = open_by_steps(dir.path()).await;
     let owned: Vec<String> = (0..300)
         .map(|turn| (0..500).map(|word| format!("w{turn}x{word} ")).collect())
         .collect();
     let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
     for some in texts.chunks(10) {
         fixture.say("acme", "chat", some).await;
-        follower.step().await.unwrap();
+        indexer.step().await.unwrap();
     }
-    // One segment, and a small second one.
-    let index = lock(&fixture.search.shared.index).clone().unwrap();
-    while index.merge_step(true).unwrap() {}
     fixture.say("acme", "chat", &["zqpears"]).await;
-    follower.step().await.unwrap();
+    indexer.step().await.unwrap();
     let updated = turn(Role::User, "something else");
     fixture.update("acme", "chat", 301, updated).await;
     let (mut steps, mut indexed) = (0, fixture.search.counts().indexed);
     loop {
-        follower.step().await.unwrap();
-        let counts = fixture.search.counts();
-        assert_eq!(counts.indexed, indexed);
-        if index.changes().unwrap() == 1 {
+        indexer.step().await.unwrap();
+        assert_eq!(fixture.search.counts().indexed, indexed);
+        if count_in_index(&dir, "SELECT unclean FROM state") == 0 {
             break;
         }
         steps += 1;
@@ -743,19 +731,69 @@ async fn old_words_are_purged_in_steps_that_let_others_proceed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn erasure_waits_for_missing_index_only_if_needed() {
+async fn words_of_pruned_turns_leave_the_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = JournalConfig {
+        retention: Duration::ZERO,
+        ..JournalConfig::default()
+    };
+    let fixture = open_with(dir.path(), SearchConfig::default(), journal).await;
+    let owned: Vec<String> = (0..200).map(|name| format!("zqname{name}x")).collect();
+    let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
+    fixture.say("acme", "gone", &texts).await;
+    fixture.say("acme", "live", &["three teas"]).await;
+    assert_eq!(fixture.found("tea").await.len(), 1);
+    assert!(has_bytes(&dir, b"qname"));
+    fixture.end("acme", "gone").await;
+    let mut hours = 0;
+    while has_bytes(&dir, b"qname") {
+        tokio::time::sleep(Duration::from_secs(20 * 60)).await;
+        hours += 1;
+        assert!(hours < 12, "retention left words in a file");
+    }
+    assert_eq!(fixture.search.counts().forgotten, 200);
+    fixture.close().await;
+}
+
+/// Whether a file of the data directory contains these bytes.
+fn has_bytes(dir: &TempDir, bytes: &[u8]) -> bool {
+    let files = std::fs::read_dir(dir.path()).unwrap();
+    let mut contents = files.map(|file| std::fs::read(file.unwrap().path()).unwrap());
+    contents.any(|content| content.windows(bytes.len()).any(|some| some == bytes))
+}
+
+#[tokio::test(start_paused = true)]
+async fn erased_words_are_in_no_file_when_erasure_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = open(dir.path(), SearchConfig::default()).await;
+    fixture.engine.start_erasing(Vec::new());
+    fixture.say("acme", "gone", &["zqpears are one"; 600]).await;
+    fixture.say("acme", "chat", &["one tea"]).await;
+    assert_eq!(fixture.found("one").await.len(), 20);
+    assert!(has_bytes(&dir, b"qpear"));
+    assert_eq!(erase(&fixture.engine, "gone").await.turns, 600);
+    assert!(!has_bytes(&dir, b"qpear"));
+    assert_eq!(fixture.found("one").await, ["one tea"]);
+    fixture.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn index_of_older_version_is_overwritten_and_built_again() {
     let dir = tempfile::tempdir().unwrap();
     let fixture = open(dir.path(), SearchConfig::default()).await;
     fixture.say("acme", "chat", &["one tea"]).await;
     assert_eq!(fixture.found("tea").await.len(), 1);
-    // As during a rebuild.
-    let index = lock(&fixture.search.shared.index).take();
-    let nothing = fixture.search.erase(erasure_of("none", &[])).await;
-    assert_eq!(nothing, Ok(ErasedElsewhere::default()));
-    let some = erasure_of("chat", &[Generation::new(1, 1)]);
-    let waiting = fixture.search.erase(some).await.unwrap();
-    assert!(waiting.has_to_wait);
-    *lock(&fixture.search.shared.index) = index;
+    fixture.close().await;
+    let old = Connection::open(index_file(&dir)).unwrap();
+    old.pragma_update(None, "user_version", 3).unwrap();
+    drop(old);
+    // A second name shows what became of the bytes.
+    let kept = dir.path().join("kept");
+    std::fs::hard_link(index_file(&dir), &kept).unwrap();
+    let fixture = open(dir.path(), SearchConfig::default()).await;
+    assert_eq!(fixture.found("tea").await.len(), 1);
+    assert_eq!(fixture.search.counts().rebuilds, 1);
+    assert!(std::fs::read(kept).unwrap().iter().all(|byte| *byte == 0));
     fixture.close().await;
 }
 

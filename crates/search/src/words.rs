@@ -1,67 +1,33 @@
-//! Words in searches. Texts are split and ranked as in recall, and only here.
-//!
-//! Index and query use the same code.
+//! Snippets of hits.
 
-use memoird_core::words::ranking::{Query, Scorer, Term};
-
-pub(crate) use memoird_core::words::ranking::{Found, Statistics};
-pub(crate) use memoird_core::words::{Languages, VERSION, add_index_words};
+use memoird_core::words::ranking::{Query, Scorer, Statistics};
 
 /// Maximum bytes of a snippet.
 const SNIPPET_BYTES: usize = 240;
 /// Maximum bytes of a snippet before its first match.
 const SNIPPET_LEAD_BYTES: usize = 60;
 
-/// The words of a query.
-#[derive(Clone, Debug)]
-pub(crate) struct QueryWords {
-    query: Query,
-}
-
-impl QueryWords {
-    /// `languages` are those of the tenant's turns.
-    pub(crate) fn new(query: &str, languages: Languages) -> Self {
-        Self {
-            query: Query::new(query, languages),
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.query.terms().is_empty()
-    }
-
-    /// Terms to look up in the index.
-    pub(crate) fn terms(&self) -> &[Term] {
-        self.query.terms()
-    }
-
-    /// Returns a scorer with word weights from the statistics of the index.
-    pub(crate) fn scorer(&self, statistics: &Statistics) -> Scorer<'_> {
-        Scorer::new(&self.query, statistics)
-    }
-
-    /// Returns the passage of a text with the most matches, on one line.
-    ///
-    /// Without any, its beginning.
-    pub(crate) fn snippet(&self, text: &str, statistics: &Statistics) -> String {
-        let places = self.scorer(statistics).places(text);
-        let wanted = densest(&places).map_or(0, |place| place.saturating_sub(SNIPPET_LEAD_BYTES));
-        let boundary = text.ceil_char_boundary(wanted);
-        // Skip a truncated first word.
-        let start = if text[..boundary].ends_with(char::is_whitespace) || boundary == 0 {
-            boundary
-        } else {
-            text[boundary..]
-                .find(char::is_whitespace)
-                .filter(|blank| *blank < SNIPPET_LEAD_BYTES)
-                .map_or(boundary, |blank| boundary + blank)
-        };
-        let end = text.floor_char_boundary(start + SNIPPET_BYTES);
-        let words: Vec<&str> = text[start..end].split_whitespace().collect();
-        let mark = |is_cut: bool| if is_cut { "…" } else { "" };
-        let (before, behind) = (mark(start > 0), mark(end < text.len()));
-        format!("{before}{}{behind}", words.join(" "))
-    }
+/// Returns the passage of a text with the most matches, on one line.
+///
+/// Without any, its beginning.
+pub(crate) fn snippet(query: &Query, text: &str, statistics: &Statistics) -> String {
+    let places = Scorer::new(query, statistics).places(text);
+    let wanted = densest(&places).map_or(0, |place| place.saturating_sub(SNIPPET_LEAD_BYTES));
+    let boundary = text.ceil_char_boundary(wanted);
+    // Skip a truncated first word.
+    let start = if text[..boundary].ends_with(char::is_whitespace) || boundary == 0 {
+        boundary
+    } else {
+        text[boundary..]
+            .find(char::is_whitespace)
+            .filter(|blank| *blank < SNIPPET_LEAD_BYTES)
+            .map_or(boundary, |blank| boundary + blank)
+    };
+    let end = text.floor_char_boundary(start + SNIPPET_BYTES);
+    let words: Vec<&str> = text[start..end].split_whitespace().collect();
+    let mark = |is_cut: bool| if is_cut { "…" } else { "" };
+    let (before, behind) = (mark(start > 0), mark(end < text.len()));
+    format!("{before}{}{behind}", words.join(" "))
 }
 
 /// Returns the start of the first passage of snippet length with the most distinct words.
@@ -83,10 +49,13 @@ fn densest(places: &[(usize, usize)]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use memoird_core::words::{Languages, add_index_words};
+
     use super::*;
 
     fn snippet(query: &str, text: &str) -> String {
-        QueryWords::new(query, Languages::default()).snippet(text, &Statistics::default())
+        let query = Query::new(query, Languages::default());
+        super::snippet(&query, text, &Statistics::default())
     }
 
     #[test]
@@ -102,13 +71,13 @@ mod tests {
             let mut index_words = String::new();
             let language = add_index_words(said, &mut index_words);
             let words: Vec<&str> = index_words.split(' ').collect();
-            for term in QueryWords::new(asked, language).terms() {
+            for term in Query::new(asked, language).terms() {
                 let forms = term.forms();
                 let is_found = forms.iter().any(|form| words.contains(&form.as_str()));
                 assert!(is_found, "{forms:?} in {words:?}");
             }
         }
-        assert!(QueryWords::new(" …!", Languages::default()).is_empty());
+        assert!(Query::new(" …!", Languages::default()).terms().is_empty());
     }
 
     #[test]

@@ -182,6 +182,11 @@ impl App {
         } = journal_location::open(&config, key, waits_for).await?;
         let admin_addr = admin_addr?;
         data_files.remove_copies();
+        if config.journal.is_outside_data_dir()
+            && let Err(error) = data_files.wipe_index()
+        {
+            warn!(%error, "an old search index could not be removed");
+        }
         let files = Arc::new(journal_location::open_memories(&config, key).await?);
         let elsewhere = journal
             .clone()
@@ -190,7 +195,6 @@ impl App {
         let mut engine_config = config.engine.clone();
         let machine = Arc::new(machine);
         engine_config.cluster = resources.cluster();
-        let is_in_cluster = engine_config.cluster.is_some();
         engine_config.nonce_secret = match (&journal, resources.nonce_secret(&*machine).await?) {
             (None, _) => None,
             (Some(_), Some(shared)) => Some(shared),
@@ -204,14 +208,8 @@ impl App {
             engine.run_worker(LearntCharges::restore(&engine, &config.data_dir));
         }
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
-        let mut search_config = config.search.clone();
-        // Each daemon would have to index the turns of all of them.
-        search_config.enabled &= !is_in_cluster;
-        let search = Search::open(engine.clone(), &config.data_dir, search_config, key);
-        let mut erasers: Vec<Arc<dyn Eraser>> = vec![
-            Arc::new(search.clone()),
-            Arc::new(memories.forgetting.clone()),
-        ];
+        let search = Search::open(engine.clone(), config.search.clone()).await;
+        let mut erasers: Vec<Arc<dyn Eraser>> = vec![Arc::new(memories.forgetting.clone())];
         erasers.extend(resources.eraser());
         engine.start_erasing(erasers);
         resources.watch(&engine);
@@ -251,7 +249,7 @@ impl App {
         };
         let memory = Arc::clone(engine.tenants.memory());
         let rates = api.rates.clone();
-        let auth = Auth::new(keyring, Arc::clone(&schedule), is_in_cluster);
+        let auth = Auth::new(keyring, Arc::clone(&schedule));
         let calls_max = server.max_calls_in_flight;
         let tenant_limits = TenantLimits::new(calls_max, memory, schedule, rates);
         let layers = Layers::new(auth, tenant_limits, limits);

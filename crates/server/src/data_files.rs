@@ -6,11 +6,10 @@ use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
 use memoird_memories::store::tenant_files;
-use memoird_search::index_file;
 use memoird_store::conversion::{check_finished, wipe};
 use memoird_store::data_key::check_key;
 use memoird_store::verify::{FileCheck, check_file, check_journal};
-use memoird_store::{DataKey, StoreError};
+use memoird_store::{DataKey, StoreError, index_file};
 
 /// The journal, in a data directory and in a backup.
 pub(crate) const JOURNAL: &str = "journal.db";
@@ -84,6 +83,14 @@ impl DataFiles {
             wipe(&path)?;
         }
         self.remove_copies();
+        self.wipe_index()
+    }
+
+    /// Overwrites and removes the search index of a journal in the directory.
+    ///
+    /// # Errors
+    /// If a file cannot be written or removed.
+    pub(crate) fn wipe_index(&self) -> io::Result<()> {
         let index = index_file(&self.data_dir);
         for ending in ["db-shm", "db-wal", "db"] {
             wipe(&index.with_extension(ending))?;

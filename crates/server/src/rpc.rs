@@ -47,8 +47,6 @@ pub(crate) struct Rpc {
     pub(crate) request: RequestSize,
     /// Whether the response is a stream.
     pub(crate) has_stream: bool,
-    /// Whether it needs data that each daemon of a cluster has only for itself.
-    pub(crate) is_only_alone: bool,
 }
 
 pub(crate) static RPCS: [Rpc; 52] = [
@@ -85,7 +83,7 @@ pub(crate) static RPCS: [Rpc; 52] = [
     bot("/memoird.v1.MemoryService/ImportMemories", Large),
     bot("/memoird.v1.MemoryService/GetMemoryStats", Small),
     bot("/memoird.v1.MemoryService/ReindexMemories", Small),
-    bot("/memoird.v1.MemoryService/SearchTranscripts", Small).only_alone(),
+    bot("/memoird.v1.MemoryService/SearchTranscripts", Small),
     bot("/memoird.v1.DocumentService/GetDocument", Small),
     bot("/memoird.v1.DocumentService/PutDocument", Large),
     bot("/memoird.v1.DocumentService/DeleteDocument", Small),
@@ -161,13 +159,6 @@ impl Rpc {
             ..self
         }
     }
-
-    const fn only_alone(self) -> Self {
-        Self {
-            is_only_alone: true,
-            ..self
-        }
-    }
 }
 
 const fn bot(path: &'static str, request: RequestSize) -> Rpc {
@@ -176,7 +167,6 @@ const fn bot(path: &'static str, request: RequestSize) -> Rpc {
         role: Role::Bot,
         request,
         has_stream: false,
-        is_only_alone: false,
     }
 }
 

@@ -17,6 +17,7 @@ pub mod options;
 mod outbox;
 pub mod plan;
 mod retention;
+mod search;
 pub mod snapshot;
 mod sqlite;
 pub mod sqlite_file;
@@ -48,7 +49,11 @@ pub use error::StoreError;
 pub use exchange::{EventExchange, EventSubscription, ExchangedEvents, PostedEvent};
 pub use live::{LiveOrder, LiveQuery};
 pub use lock::{DirLock, private};
-pub use sqlite::{RetainedStore, SqliteOptions, SqliteStore, SqliteTransfer};
+pub use search::{
+    CALL_TURNS, IndexBounds, IndexEntry, IndexStep, PurgeStep, SearchCandidate, SearchFilter,
+    SearchIndex, SearchMatches, SearchedTurn, index_entries, role_word, tool_word,
+};
+pub use sqlite::{RetainedStore, SqliteOptions, SqliteStore, SqliteTransfer, index_file};
 pub use tables::{DeletedTurns, Dialect, Param, TableBody, Tables};
 
 /// Locks a mutex, ignoring poisoning.
@@ -140,18 +145,6 @@ pub struct WrittenTurns {
     pub turns: Vec<WrittenTurn>,
     /// Highest number assigned so far. 0 before the first turn.
     pub last_number: u64,
-    /// Highest retained [`TurnChange::change`]. 0 if there is none.
-    pub last_change: u64,
-}
-
-/// A replacement of a turn's content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TurnChange {
-    /// Position in the sequence of such changes, from 1.
-    pub change: u64,
-    pub generation: Generation,
-    /// Position of the turn in the journal, as in [`WrittenTurn::number`].
-    pub number: u64,
 }
 
 /// The session and the owner of a generation.
@@ -427,9 +420,6 @@ pub trait Store: Send + Sync + 'static {
         bytes_max: usize,
     ) -> Result<WrittenTurns, StoreError>;
 
-    /// Returns at most `max` replacements of turn contents after `change`, ascending.
-    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError>;
-
     /// Returns the turns with these numbers, in their order. Pruned and rewound turns are omitted.
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError>;
 
@@ -604,6 +594,11 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// After that, no file contains deleted bytes.
     fn clean_pages(&self, pages_max: usize) -> Result<CleanupPending, StoreError>;
+
+    /// Returns the search index. `None` if the store has none.
+    fn search_index(&self) -> Option<&dyn SearchIndex> {
+        None
+    }
 
     /// Number of turns read without a checksum, or with a wrong one.
     fn turn_counts(&self) -> TurnCounts {

@@ -99,7 +99,6 @@ pub(crate) fn delete_generation_rows(
             "windows",
             "rewound",
             "rewinds",
-            "turn_changes",
             "outbox",
             "generations",
         ];

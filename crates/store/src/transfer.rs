@@ -63,8 +63,6 @@ pub struct JournalCounters {
     pub clock: Option<ClockAnchor>,
     /// Highest number assigned to a turn.
     pub last_turn: u64,
-    /// Highest number assigned to a change of a turn.
-    pub last_change: u64,
 }
 
 /// Limits of a page.
@@ -183,7 +181,7 @@ macro_rules! table {
 /// All tables of a journal, in the order in which they are copied.
 ///
 /// Turns come first, because the size of a generation is derived from them.
-pub const TABLES: [Table; 13] = [
+pub const TABLES: [Table; 12] = [
     table!(turns, 1: number Int, generation Id, seq Int, checksum Int, header Bytes, content Bytes),
     table!(generations, 1: generation Id, format Int, tenant Text, session Text, subject Text,
         created_ms Int, last_access Int, revision Int, last_seq Int, newest_seq Int, kept Bytes,
@@ -194,7 +192,6 @@ pub const TABLES: [Table; 13] = [
     table!(summaries, 2: generation Id, number Int, body Bytes),
     table!(rewound, 2: generation Id, first_seq Int, last_seq Int),
     table!(rewinds, 3: generation Id, key Bytes, first_seq Int, last_seq Int),
-    table!(turn_changes, 1: change Int, generation Id, number Int),
     table!(idempotency, 3: tenant Text, session Text, key Bytes, content Bytes, generation Id,
         first_seq Int, last_seq Int, dropped Int, at Int),
     table!(outbox, 2: generation Id, hook Word, tenant Text, session Text, reason Word, state Word,
@@ -226,9 +223,7 @@ impl JournalCounters {
                 number(clock.boot_ms),
             ]
         });
-        clock
-            .chain([number(self.last_turn), number(self.last_change)])
-            .collect()
+        clock.chain([number(self.last_turn)]).collect()
     }
 }
 

@@ -839,9 +839,7 @@ class SyncCalls:
         page_token: str = "",
         timeout: float | None = None,
     ) -> SearchTranscriptsResponse:
-        """Searches the turns of live and ended sessions, as long as the journal has them. Fails
-        with UNIMPLEMENTED (NOT_IN_CLUSTER) in a cluster.
-        """
+        """Searches the turns of live and ended sessions, as long as the journal has them."""
         request = SearchTranscriptsRequest(
             query=query,
             session_id=session_id,
@@ -1763,9 +1761,7 @@ class AsyncCalls:
         page_token: str = "",
         timeout: float | None = None,
     ) -> SearchTranscriptsResponse:
-        """Searches the turns of live and ended sessions, as long as the journal has them. Fails
-        with UNIMPLEMENTED (NOT_IN_CLUSTER) in a cluster.
-        """
+        """Searches the turns of live and ended sessions, as long as the journal has them."""
         request = SearchTranscriptsRequest(
             query=query,
             session_id=session_id,

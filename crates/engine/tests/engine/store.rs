@@ -17,7 +17,7 @@ use memoird_store::{
     CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
     EndedRecord, ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents,
     GenerationOwner, JournalPage, JournalRange, PrewritePart, PruneBefore, PruneBounds,
-    PruningPending, StaleBase, Store, StoreError, TurnChange, WrittenTurn, WrittenTurns,
+    PruningPending, StaleBase, Store, StoreError, WrittenTurn, WrittenTurns,
 };
 use tokio::sync::watch;
 
@@ -444,10 +444,6 @@ impl Store for FaultyStore {
         bytes_max: usize,
     ) -> Result<WrittenTurns, StoreError> {
         self.inner.written_after(number, turns_max, bytes_max)
-    }
-
-    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
-        self.inner.changed_after(change, max)
     }
 
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {

@@ -149,7 +149,6 @@ fn all_of(store: &dyn Store) -> Vec<String> {
         format!("{:?}", store.clock().unwrap()),
         format!("{heads:?}"),
         format!("{written:?}"),
-        format!("{:?}", store.changed_after(0, usize::MAX).unwrap()),
         format!("{:?}", store.keyed_sessions(None, usize::MAX).unwrap()),
         format!("{:?}", {
             let mut bytes = store.turn_bytes().unwrap();

@@ -12,13 +12,15 @@ use std::time::Duration;
 use memoird_core::change::Change;
 use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::time::Steady;
+use memoird_core::turn::Role;
 use memoird_postgres::{DatabaseUse, PgOptions, PgStore};
 use memoird_store::{
-    EventExchange, EventSubscription, ExchangedEvents, InDoubtCommits, LiveOrder, LiveQuery,
-    PostedEvent, Store, StoreError,
+    EventExchange, EventSubscription, ExchangedEvents, InDoubtCommits, IndexBounds, LiveOrder,
+    LiveQuery, PostedEvent, PruneBefore, SearchFilter, SearchIndex, Store, StoreError,
 };
 
 use crate::chat::{Chat, begun, named};
+use crate::erase::says;
 use crate::kit::*;
 use crate::late::{until, waiting};
 use crate::outbox::owing_end;
@@ -193,30 +195,72 @@ fn commit_in_progress_delays_follower() {
     });
 }
 
+/// Returns the journal numbers of the turns found.
+fn found(store: &PgStore, filter: &SearchFilter, query: &str) -> Vec<u64> {
+    let matches = store.find(filter, query, 9).unwrap().unwrap();
+    let mut numbers: Vec<u64> = matches.candidates.iter().map(|it| it.number).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
 #[test]
-fn update_in_progress_delays_follower() {
+fn index_follows_appends_updates_and_deletions_of_all_stores() {
     let Some(database) = database() else { return };
     let (one, other) = (database.store(), database.store());
-    let mut chats = [begun(&one, "s", 1), begun(&other, "slow", 2)];
-    for chat in &mut chats {
-        must_write(&one, [chat.append("u", 3)]);
-    }
-    let [mut chat, slow] = chats;
-    let mut slow = slow.reloaded(&other);
-    dawdle(&database);
-    thread::scope(|scope| {
-        let dawdling = scope.spawn(|| {
-            let patch = slow.patch("{}", 4);
-            let updated = update::decide(&mut slow, 1, "it is new", 4);
-            must_write(&other, [patch].into_iter().chain(updated.changes));
-        });
-        wait_for_number(&database, "change_numbers", 1);
-        must_write(&one, update::decide(&mut chat, 1, "it is new", 4).changes);
-        let changed = one.changed_after(0, 9).unwrap();
-        let numbers: Vec<(u64, u64)> = changed.iter().map(|it| (it.change, it.number)).collect();
-        assert_eq!(numbers, [(1, 2), (2, 1)], "the earlier change is there");
-        dawdling.join().unwrap();
-    });
+    let mut chat = begun(&one, "s", 1);
+    must_write(&one, [chat.append_command(&says("green tea"), 2)]);
+    let mut second = begun(&other, "t", 2);
+    must_write(&other, [second.append_command(&says("black tea"), 3)]);
+    must_write(
+        &other,
+        [second.append_command(&says("it's a pot of tea"), 3)],
+    );
+    let of = |session: Option<&SessionKey>| SearchFilter {
+        tenant: chat.key.tenant.clone(),
+        session: session.map(|key| key.session.clone()),
+        subject: None,
+        after: None,
+        before: None,
+        roles: vec![Role::User],
+        tool: None,
+        turns: None,
+    };
+    let all = of(None);
+    assert!(one.find(&all, "tea", 9).unwrap().is_none());
+    let bounds = IndexBounds {
+        turns_max: 2,
+        bytes_max: usize::MAX,
+        stale_max: 9,
+    };
+    let step = one.index_step(bounds).unwrap();
+    assert!(step.is_new && step.has_more && step.indexed == 2);
+    assert!(!one.has_indexed(&chat.key.tenant, 3).unwrap());
+    let step = other.index_step(bounds).unwrap();
+    assert!(!step.is_new && !step.has_more && step.indexed == 1);
+    assert!(one.has_indexed(&chat.key.tenant, 3).unwrap());
+    assert_eq!(found(&one, &all, "tea"), [1, 2, 3]);
+    assert_eq!(found(&other, &all, "green"), [1]);
+    assert_eq!(found(&one, &all, ""), [1, 2, 3]);
+    assert_eq!(found(&one, &of(Some(&second.key)), "tea"), [2, 3]);
+    assert_eq!(found(&one, &all, &"x".repeat(3_000)), [0; 0]);
+    must_write(&one, update::decide(&mut chat, 1, "coffee", 4).changes);
+    assert!(!other.has_indexed(&chat.key.tenant, 3).unwrap());
+    let step = other.index_step(bounds).unwrap();
+    assert_eq!((step.replaced, step.indexed), (1, 0));
+    assert_eq!(found(&one, &all, "green"), [0; 0]);
+    assert_eq!(found(&one, &all, "coffee"), [1]);
+    must_write(&other, [second.end(5)]);
+    let before = PruneBefore {
+        ended: Steady(9),
+        keys: Steady(0),
+    };
+    crate::prune::prune_all(&one, before, 100);
+    assert_eq!(found(&one, &all, "tea"), [0; 0]);
+    assert_eq!(found(&one, &all, "coffee"), [1]);
+    one.remove_index().unwrap();
+    assert!(one.find(&all, "coffee", 9).unwrap().is_none());
+    assert_eq!(other.index_step(bounds).unwrap().indexed, 1);
+    assert_eq!(found(&one, &all, "coffee"), [1]);
 }
 
 #[test]

@@ -33,8 +33,6 @@ pub(crate) struct Auth {
     schedule: Arc<Schedule>,
     pub(crate) denied: DeniedCounts,
     wrong_keys: WrongKeys,
-    /// Whether other daemons share the journal. Some calls are not served then.
-    is_in_cluster: bool,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +60,7 @@ impl<S: CallService> Service<IncomingCall> for AuthLayer<S> {
             Ok(caller) => caller,
             Err(denied) => return self.auth.deny(denied, connection).ready(),
         };
-        if let Err(refused) = self.auth.check(incoming.call, caller.role) {
+        if let Err(refused) = check_role(incoming.call, caller.role) {
             return Rejection::from(refused).ready();
         }
         incoming.request.extensions_mut().insert(caller);
@@ -70,18 +68,21 @@ impl<S: CallService> Service<IncomingCall> for AuthLayer<S> {
     }
 }
 
+/// Rejects a bot's call of an rpc that requires `role: admin`.
+fn check_role(call: Call, role: Role) -> Result<(), Refusal> {
+    if call.is_admin() && role != Role::Admin {
+        return Err(status::role_required());
+    }
+    Ok(())
+}
+
 impl Auth {
-    pub(crate) fn new(
-        keyring: Arc<ArcSwap<Keyring>>,
-        schedule: Arc<Schedule>,
-        is_in_cluster: bool,
-    ) -> Self {
+    pub(crate) fn new(keyring: Arc<ArcSwap<Keyring>>, schedule: Arc<Schedule>) -> Self {
         Self {
             keyring,
             schedule,
             denied: DeniedCounts::default(),
             wrong_keys: WrongKeys::default(),
-            is_in_cluster,
         }
     }
 
@@ -108,18 +109,6 @@ impl Auth {
             connection.owner.enter(lane);
         }
         Ok(caller.clone())
-    }
-
-    fn check(&self, call: Call, role: Role) -> Result<(), Refusal> {
-        if call.is_admin() && role != Role::Admin {
-            return Err(status::role_required());
-        }
-        match call.rpc() {
-            Some(rpc) if self.is_in_cluster && rpc.is_only_alone => {
-                Err(status::not_in_cluster(rpc.name()))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Counts a denied call. Delays responses to wrong keys to slow down guessing.

@@ -297,14 +297,6 @@ pub(crate) fn cursor_with_others() -> Refusal {
     invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
-/// A call that is not served in a cluster.
-pub(crate) fn not_in_cluster(what: &str) -> Refusal {
-    let problem = format!(
-        "{what} is not available in a cluster (journal.postgres.cluster); see docs/cluster.md"
-    );
-    new(Unimplemented, "NOT_IN_CLUSTER", problem, None)
-}
-
 /// A call that this version does not implement.
 fn unimplemented(what: &str) -> Refusal {
     let problem = format!("{what} is not served by this version");

@@ -23,11 +23,13 @@ mod retained;
 mod rewound;
 mod row;
 mod schema;
+mod search;
 mod tables;
 mod transfer;
 mod write;
 mod written;
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -50,6 +52,8 @@ pub(crate) use prewrite::CONTENT;
 use read::ReadScope;
 pub use retained::RetainedStore;
 use row::GenerationRow;
+use search::SearchFile;
+pub use search::index_file;
 use tables::SqliteTables;
 pub use transfer::SqliteTransfer;
 use write::Writer;
@@ -59,9 +63,9 @@ use crate::lock::DirLock;
 use crate::sqlite_file::{empty_log, open_for_inspection};
 use crate::{
     CleanupPending, ClockAnchor, DataKey, EndedRecord, ErasedRows, GenerationOwner, JournalPage,
-    JournalRange, PrewritePart, PruneBefore, PruneBounds, PruningPending, READERS_MAX, StaleBase,
-    Store, StoreError, TableBody, TurnChange, TurnCounts, WrittenTurn, WrittenTurns, erase, lock,
-    sqlite_gaps,
+    JournalRange, PrewritePart, PruneBefore, PruneBounds, PruningPending, PurgeStep, READERS_MAX,
+    SearchIndex, StaleBase, Store, StoreError, TableBody, TurnCounts, WrittenTurn, WrittenTurns,
+    erase, lock, sqlite_gaps,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +125,7 @@ pub struct SqliteStore {
     writer: Mutex<Writer>,
     counters: TurnCounters,
     unflushed: Arc<UnflushedSessions>,
+    search: SearchFile,
     /// Whether the log may contain deleted turns.
     is_log_stale: AtomicBool,
     /// When the unused space of pages is cleared next, on the timeline of prunings.
@@ -152,6 +157,7 @@ impl SqliteStore {
             writer: Mutex::new(writer),
             counters: TurnCounters::default(),
             unflushed,
+            search: SearchFile::new(dir, options.key),
             readers: Mutex::default(),
             checkpointer: Mutex::default(),
             // A crash may have left deleted turns in the log.
@@ -166,15 +172,24 @@ impl SqliteStore {
         lock(&self.writer)
     }
 
-    /// Records whether the written sets replaced contents of turns.
-    fn note_old_content(&self, sets: &[ChangeSet]) {
+    fn write(
+        &self,
+        clock: &ClockAnchor,
+        sets: &[ChangeSet],
+        part: Option<&PrewritePart>,
+    ) -> Result<(Vec<Result<(), StaleBase>>, usize), StoreError> {
+        self.files.check()?;
         let has_old = |change: &Change| matches!(change.kind, ChangeKind::UpdateTurn(_));
-        if sets.iter().flat_map(|set| &set.changes).any(has_old) {
+        let replaces_turns = sets.iter().flat_map(|set| &set.changes).any(has_old);
+        let mut index = replaces_turns.then(|| self.search.lock());
+        let committed = self.writer().commit(clock, sets, part, index.as_mut())?;
+        if replaces_turns {
             // The log and unused space may contain the old text. The next run of retention clears
             // both.
             self.is_log_stale.store(true, Ordering::Relaxed);
             self.gaps_due.store(0, Ordering::Relaxed);
         }
+        Ok(committed)
     }
 
     /// Empties the log. Returns false if a reader holds an older snapshot.
@@ -252,9 +267,7 @@ impl Store for SqliteStore {
         clock: &ClockAnchor,
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), StaleBase>>, StoreError> {
-        self.files.check()?;
-        let (answers, _) = self.writer().commit(clock, sets, None)?;
-        self.note_old_content(sets);
+        let (answers, _) = self.write(clock, sets, None)?;
         Ok(answers)
     }
 
@@ -268,10 +281,7 @@ impl Store for SqliteStore {
         sets: &[ChangeSet],
         part: &PrewritePart,
     ) -> Result<(Vec<Result<(), StaleBase>>, usize), StoreError> {
-        self.files.check()?;
-        let committed = self.writer().commit(clock, sets, Some(part))?;
-        self.note_old_content(sets);
-        Ok(committed)
+        self.write(clock, sets, Some(part))
     }
 
     fn checkpoint_log(&self) -> Result<(), StoreError> {
@@ -356,10 +366,6 @@ impl Store for SqliteStore {
         })
     }
 
-    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
-        self.read(|connection| written::changed_after(connection, change, max))
-    }
-
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {
         self.read(|connection| written::at(connection, numbers, &self.counters))
     }
@@ -383,13 +389,14 @@ impl Store for SqliteStore {
             body(&SqliteTables {
                 connection: &view,
                 pending: None,
+                deleted_turns: RefCell::default(),
             })
         })
     }
 
     fn write_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
         self.files.check()?;
-        self.writer().transact(body)
+        self.writer().transact(None, body)
     }
 
     fn check_in_place(&self) -> Result<(), StoreError> {
@@ -426,8 +433,9 @@ impl Store for SqliteStore {
         bounds: PruneBounds,
     ) -> Result<PruningPending, StoreError> {
         let (pruned, pages) = {
+            let mut index = self.search.lock();
             let mut writer = self.writer();
-            let pruned = writer.prune(before, bounds)?;
+            let pruned = writer.prune(before, bounds, &mut index)?;
             let pages = prune::release_pages(writer.connection(), bounds.pages_max)?;
             (pruned, pages)
         };
@@ -446,14 +454,22 @@ impl Store for SqliteStore {
     fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
         let mut writer = self.writer();
         writer.flush_all()?;
-        writer.transact(|tables| erase::collect(tables, id, rows_max))
+        writer.transact(None, |tables| erase::collect(tables, id, rows_max))
     }
 
     fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError> {
-        self.writer().erase_rows(id, rows_max)
+        let mut index = self.search.lock();
+        self.writer().erase_rows(id, rows_max, &mut index)
     }
 
     fn clean_pages(&self, pages_max: usize) -> Result<CleanupPending, StoreError> {
+        let purged = self.purge_step()?;
+        if purged != PurgeStep::Done {
+            return Ok(CleanupPending {
+                pages: purged == PurgeStep::More,
+                log: purged == PurgeStep::Blocked,
+            });
+        }
         let pages = {
             let mut writer = self.writer();
             writer.remove_leftovers()?;
@@ -468,5 +484,9 @@ impl Store for SqliteStore {
 
     fn turn_counts(&self) -> TurnCounts {
         self.counters.counts()
+    }
+
+    fn search_index(&self) -> Option<&dyn SearchIndex> {
+        Some(self)
     }
 }

@@ -9,57 +9,61 @@ use super::row::{count, whole};
 use crate::{DeletedTurns, StoreError};
 
 /// Deletes the first turns of a generation; see [`crate::Tables::delete_turns`].
+///
+/// Returns their ids, too.
 pub(super) fn delete_turns(
     connection: &Connection,
     generation: Generation,
     rows_max: usize,
     bytes_max: usize,
-) -> Result<DeletedTurns, StoreError> {
+) -> Result<(Vec<i64>, DeletedTurns), StoreError> {
     let generation = generation.to_bytes();
-    let (turns_max, bytes) = turns_within(connection, generation, rows_max, bytes_max)?;
+    let (ids, bytes) = turns_within(connection, generation, rows_max, bytes_max)?;
+    let turns = ids.len();
     connection
         .prepare_cached(
             "DELETE FROM contents WHERE id IN
                  (SELECT content_id FROM turns WHERE id IN
                      (SELECT id FROM turn_places WHERE generation = ? ORDER BY seq LIMIT ?))",
         )?
-        .execute(params![generation, turns_max as i64])?;
-    let turns = connection
+        .execute(params![generation, turns as i64])?;
+    connection
         .prepare_cached(
             "DELETE FROM turns WHERE id IN
                  (SELECT id FROM turn_places WHERE generation = ? ORDER BY seq LIMIT ?)",
         )?
-        .execute(params![generation, turns_max as i64])?;
+        .execute(params![generation, turns as i64])?;
     connection
         .prepare_cached(
             "DELETE FROM turn_places WHERE generation = ?1 AND seq IN
                  (SELECT seq FROM turn_places WHERE generation = ?1 ORDER BY seq LIMIT ?2)",
         )?
         .execute(params![generation, turns as i64])?;
-    Ok(DeletedTurns { turns, bytes })
+    Ok((ids, DeletedTurns { turns, bytes }))
 }
 
-/// Returns how many of the first turns of a generation fill `bytes_max` bytes, and their bytes.
+/// Returns the first turns of a generation that fill `bytes_max` bytes, and their bytes.
 fn turns_within(
     connection: &Connection,
     generation: [u8; 16],
     rows_max: usize,
     bytes_max: usize,
-) -> Result<(usize, usize), StoreError> {
+) -> Result<(Vec<i64>, usize), StoreError> {
     // SQLite determines a length without reading the content.
     let mut statement = connection.prepare_cached(
         "SELECT ifnull(length(turns.content), 0) + ifnull(
-             (SELECT length(contents.content) FROM contents WHERE contents.id = turns.content_id), 0)
+             (SELECT length(contents.content) FROM contents WHERE contents.id = turns.content_id), 0),
+             turns.id
          FROM turn_places JOIN turns ON turns.id = turn_places.id
          WHERE turn_places.generation = ? ORDER BY turn_places.seq LIMIT ?",
     )?;
     let mut lengths = statement.query(params![generation, rows_max as i64])?;
-    let (mut turns, mut bytes) = (0, 0);
+    let (mut turns, mut bytes) = (Vec::new(), 0);
     while bytes < bytes_max
         && let Some(row) = lengths.next()?
     {
         bytes += usize::try_from(count(row, 0)?).unwrap_or(usize::MAX);
-        turns += 1;
+        turns.push(row.get(1)?);
     }
     Ok((turns, bytes))
 }

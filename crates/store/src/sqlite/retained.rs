@@ -24,7 +24,7 @@ use crate::transfer::Row;
 use crate::{
     CleanupPending, ClockAnchor, DeletedTurns, Dialect, EndedRecord, GenerationOwner, JournalPage,
     JournalRange, Param, PruneBefore, PruneBounds, StaleBase, Store, StoreError, TableBody, Tables,
-    TurnChange, WrittenTurn, WrittenTurns, lock, retention, summaries,
+    WrittenTurn, WrittenTurns, lock, retention, summaries,
 };
 
 /// Approximate overhead in bytes of a retained generation, in addition to its turns and its JSON.
@@ -162,6 +162,7 @@ impl Retained {
             tables: SqliteTables {
                 connection: &transaction,
                 pending: None,
+                deleted_turns: RefCell::default(),
             },
             contents: &self.contents,
         })?;
@@ -317,10 +318,6 @@ impl Store for RetainedStore {
     }
 
     fn written_after(&self, _: u64, _: usize, _: usize) -> Result<WrittenTurns, StoreError> {
-        Err(unsupported())
-    }
-
-    fn changed_after(&self, _: u64, _: usize) -> Result<Vec<TurnChange>, StoreError> {
         Err(unsupported())
     }
 

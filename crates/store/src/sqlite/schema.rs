@@ -10,7 +10,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 /// Schema migrations. A released one is never changed, only followed by another.
 ///
 /// `PRAGMA user_version` is the number of migrations applied.
-pub(super) const MIGRATIONS: [&str; 9] = [V1, V2, V3, V4, V5, V6, V7, V8, V9];
+pub(super) const MIGRATIONS: [&str; 10] = [V1, V2, V3, V4, V5, V6, V7, V8, V9, V10];
 
 /// The initial schema. Commits append to `turns`, `intake_heads` and `intake_keys`.
 ///
@@ -271,6 +271,11 @@ CREATE TABLE contents (
 ) STRICT;
 ALTER TABLE turns ADD COLUMN content_id INTEGER;
 ALTER TABLE progress ADD COLUMN claimed INTEGER NOT NULL DEFAULT 0;
+";
+
+/// `turn_changes` was a list for a search index that followed the journal.
+const V10: &str = "
+DROP TABLE turn_changes;
 ";
 
 /// `outbox` holds the deliveries to hooks, written in the transaction of the end that causes them.

@@ -1,5 +1,7 @@
 //! The tables of the journal, for statements shared with other databases.
 
+use std::cell::RefCell;
+
 use memoird_core::ids::Generation;
 use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
 use rusqlite::{Connection, ToSql, params_from_iter};
@@ -24,6 +26,8 @@ pub(super) struct SqliteTables<'a> {
     pub(super) connection: &'a Connection,
     /// `None` for a transaction that deletes no generations.
     pub(super) pending: Option<&'a PendingTable>,
+    /// Ids of the turns that the transaction deletes.
+    pub(super) deleted_turns: RefCell<Vec<i64>>,
 }
 
 impl Tables for SqliteTables<'_> {
@@ -52,7 +56,10 @@ impl Tables for SqliteTables<'_> {
         rows_max: usize,
         bytes_max: usize,
     ) -> Result<DeletedTurns, StoreError> {
-        prune::delete_turns(self.connection, generation, rows_max, bytes_max)
+        let (turns, deleted) =
+            prune::delete_turns(self.connection, generation, rows_max, bytes_max)?;
+        self.deleted_turns.borrow_mut().extend(turns);
+        Ok(deleted)
     }
 
     fn is_unflushed(&self, generation: Generation) -> bool {

@@ -161,9 +161,6 @@ impl TransferSource for SqliteTransfer {
             last_turn: number(
                 "SELECT max(placed, (SELECT ifnull(max(id), 0) FROM turns)) FROM progress",
             )?,
-            last_change: number(
-                "SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'turn_changes'",
-            )?,
         })
     }
 
@@ -252,12 +249,6 @@ impl TransferTarget for SqliteTransfer {
         }
         let sql = "UPDATE progress SET placed = ?";
         transaction.execute(sql, [whole(position.last_turn)])?;
-        transaction.execute(
-            "DELETE FROM sqlite_sequence WHERE name = 'turn_changes'",
-            [],
-        )?;
-        let sql = "INSERT INTO sqlite_sequence (name, seq) VALUES ('turn_changes', ?)";
-        transaction.execute(sql, [whole(position.last_change)])?;
         Ok(transaction.commit()?)
     }
 
@@ -278,7 +269,6 @@ fn expressions(table: &Table, columns: &[Column]) -> String {
     let expression = |column: &Column| match (table.name, column.name) {
         ("turns", "number") => "id",
         ("turns", "content") => CONTENT,
-        ("turn_changes", "number") => "turn",
         ("generations", "newest_seq") => "ifnull(newest_seq, last_seq)",
         ("generations", "compaction") => {
             "(SELECT status FROM compactions AS it WHERE it.generation = generations.generation)"
@@ -320,7 +310,6 @@ fn puts(table: &Table) -> Vec<InsertStatement> {
                 beside("options", "options", own + 1),
             ]
         }
-        "turn_changes" => vec![put("turn_changes", "change, generation, turn", 0..3)],
         "erasures" => {
             let mut put = put("erasures", &columns, 0..table.columns.len());
             // An absent position is stored as an empty blob.

@@ -3,6 +3,7 @@
 //! The batch is planned before any of it is written, so a rejected set needs no rollback.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use super::prewrite::{self, Prewrite, PrewrittenPart};
 use super::prune::has_keys_before;
 use super::rewound;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
+use super::search::IndexLock;
 use super::tables::SqliteTables;
 use crate::checksum::{Protection, TurnKey, protect};
 use crate::plan::{Base, NewKey, Plan, RowChange, plan};
@@ -113,11 +115,14 @@ impl Writer {
     }
 
     /// Writes all sets, prewrites turns of a later set, and runs a step of the flush in progress.
+    ///
+    /// Sets that replace contents of turns need the search index.
     pub(super) fn commit(
         &mut self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
         part_to_prewrite: Option<&PrewritePart>,
+        index: Option<&mut IndexLock<'_>>,
     ) -> Result<CommitResults, StoreError> {
         if let Some(part) = part_to_prewrite {
             self.prewrite.retain(Some(part.generation));
@@ -135,6 +140,7 @@ impl Writer {
             pending: PendingChanges::default(),
             next_turn: self.next_turn,
             claimed: None,
+            replaced: Vec::new(),
         };
         writer.write(&plan)?;
         let results = plan.results;
@@ -142,8 +148,12 @@ impl Writer {
             pending,
             next_turn,
             claimed,
+            replaced,
             ..
         } = writer;
+        if let Some(index) = index {
+            index.mark_stale(&replaced)?;
+        }
         if let Some(last_id) = claimed {
             prewrite::claim(&transaction, last_id)?;
         }
@@ -190,16 +200,25 @@ impl Writer {
     }
 
     /// Runs `body` in a transaction. Rows of the pending table are not in its tables.
+    ///
+    /// A body that deletes turns needs the search index.
     pub(super) fn transact<T>(
         &mut self,
+        index: Option<&mut IndexLock<'_>>,
         body: impl FnOnce(&dyn Tables) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
-        let outcome = body(&SqliteTables {
+        let tables = SqliteTables {
             connection: &transaction,
             pending: Some(&self.pending_table),
-        })?;
+            deleted_turns: RefCell::default(),
+        };
+        let outcome = body(&tables)?;
+        let deleted = tables.deleted_turns.into_inner();
+        if let Some(index) = index {
+            index.mark_stale(&deleted)?;
+        }
         transaction.commit()?;
         Ok(outcome)
     }
@@ -209,8 +228,9 @@ impl Writer {
         &mut self,
         job: ErasureId,
         rows_max: usize,
+        index: &mut IndexLock<'_>,
     ) -> Result<ErasedRows, StoreError> {
-        let is_any_unflushed = self.transact(|tables| {
+        let is_any_unflushed = self.transact(None, |tables| {
             let next = erase::next_generations(tables, job)?;
             // For example, it may have just ended.
             Ok(next
@@ -220,7 +240,7 @@ impl Writer {
         if is_any_unflushed {
             self.flush_all()?;
         }
-        self.transact(|tables| erase::rows(tables, job, rows_max))
+        self.transact(Some(index), |tables| erase::rows(tables, job, rows_max))
     }
 
     /// Returns the connection by shared reference.
@@ -235,6 +255,7 @@ impl Writer {
         &mut self,
         before: PruneBefore,
         bounds: PruneBounds,
+        index: &mut IndexLock<'_>,
     ) -> Result<Pruned, StoreError> {
         let has_room = match self.flush_step(FLUSHED_BEFORE_PRUNE_CHANGES) {
             Ok(()) => true,
@@ -242,7 +263,9 @@ impl Writer {
             Err(StoreError::Full) => false,
             Err(error) => return Err(error),
         };
-        let mut pruned = self.transact(|tables| retention::prune(tables, before, bounds))?;
+        let mut pruned = self.transact(Some(index), |tables| {
+            retention::prune(tables, before, bounds)
+        })?;
         if self.prewrite.has_leftovers() {
             let rows_max = bounds.rows_max.max(1);
             let are_gone = self.prewrite.remove_leftovers(&self.connection, rows_max)?;
@@ -306,6 +329,8 @@ struct PlanWriter<'a> {
     next_turn: i64,
     /// Id of the last prewritten content that now has its turn.
     claimed: Option<i64>,
+    /// Ids of turns whose content was replaced.
+    replaced: Vec<i64>,
 }
 
 impl PlanWriter<'_> {
@@ -419,9 +444,8 @@ impl PlanWriter<'_> {
         Ok(())
     }
 
-    /// Replaces the content of a turn, and records that for followers of the journal.
     fn replace_turn(
-        &self,
+        &mut self,
         generation: Generation,
         updated: &UpdatedTurn,
     ) -> Result<(), StoreError> {
@@ -444,11 +468,8 @@ impl PlanWriter<'_> {
         let sql = "UPDATE turns SET content = ?, header = ?, checksum = ?, content_id = NULL
                    WHERE id = ?";
         let parameters = params![&*updated.content, header, checksum, number];
-        if transaction.prepare_cached(sql)?.execute(parameters)? > 0 {
-            transaction
-                .prepare_cached("INSERT INTO turn_changes (generation, turn) VALUES (?, ?)")?
-                .execute(params![name, number])?;
-        }
+        transaction.prepare_cached(sql)?.execute(parameters)?;
+        self.replaced.push(number);
         Ok(())
     }
 

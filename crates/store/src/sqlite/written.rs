@@ -12,7 +12,7 @@ use super::read::TurnReader;
 use super::rewound::is_rewound;
 use super::row::{GenerationRow, count, whole};
 use crate::checksum::TurnCounters;
-use crate::{GenerationOwner, StoreError, TurnChange, WrittenTurn, WrittenTurns};
+use crate::{GenerationOwner, StoreError, WrittenTurn, WrittenTurns};
 
 pub(super) fn after(
     connection: &Connection,
@@ -27,9 +27,6 @@ pub(super) fn after(
     let last_number = view
         .prepare_cached(sql)?
         .query_row([], |row| count(row, 0))?;
-    let last_change = view
-        .prepare_cached("SELECT ifnull(max(change), 0) FROM turn_changes")?
-        .query_row([], |row| count(row, 0))?;
     let sql = format!("{} AND id > ? ORDER BY id", written_turns());
     let mut statement = view.prepare_cached(&sql)?;
     let mut rows = statement.query([whole(number)])?;
@@ -42,11 +39,7 @@ pub(super) fn after(
         bytes += turn.content.len();
         turns.push(turn);
     }
-    Ok(WrittenTurns {
-        turns,
-        last_number,
-        last_change,
-    })
+    Ok(WrittenTurns { turns, last_number })
 }
 
 pub(super) fn at(
@@ -64,25 +57,6 @@ pub(super) fn at(
         }
     }
     Ok(turns)
-}
-
-/// Returns the replacements of turn contents after this one.
-pub(super) fn changed_after(
-    connection: &Connection,
-    change: u64,
-    max: usize,
-) -> Result<Vec<TurnChange>, StoreError> {
-    let sql = "SELECT change, generation, turn FROM turn_changes WHERE change > ?
-               ORDER BY change LIMIT ?";
-    let mut statement = connection.prepare_cached(sql)?;
-    let changed = statement.query_map(params![whole(change), whole(max as u64)], |row| {
-        Ok(TurnChange {
-            change: count(row, 0)?,
-            generation: Generation::from_bytes(row.get(1)?),
-            number: count(row, 2)?,
-        })
-    })?;
-    Ok(changed.collect::<Result<_, _>>()?)
 }
 
 /// Returns the owners of generations. `newer` are those found in the pending table.

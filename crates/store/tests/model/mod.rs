@@ -26,7 +26,7 @@ use memoird_store::{
     CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
     EndedRecord, ErasedRows, Erasure, ErasureScope, ErasureStage, EventExchange, ExchangedEvents,
     GenerationOwner, JournalPage, JournalRange, PruneBefore, PruneBounds, PruningPending,
-    StaleBase, Store, StoreError, TurnChange, WrittenTurn, WrittenTurns, encoding, windows,
+    StaleBase, Store, StoreError, WrittenTurn, WrittenTurns, encoding, windows,
 };
 
 /// A journal in memory. It stores and rejects the same as [`memoird_store::SqliteStore`].
@@ -322,22 +322,10 @@ impl Store for MemoryStore {
             bytes += turn.content.len();
             turns.push(turn);
         }
-        let last_change = tables.turn_changes.last();
         Ok(WrittenTurns {
             turns,
             last_number: tables.last_number,
-            last_change: last_change.map_or(0, |last| last.change),
         })
-    }
-
-    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
-        let tables = self.tables();
-        let changes = tables
-            .turn_changes
-            .iter()
-            .filter(|known| known.change > change)
-            .take(max);
-        Ok(changes.copied().collect())
     }
 
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {

@@ -18,8 +18,8 @@ use memoird_core::window::SavedCut;
 use super::erase::ErasureAndScope;
 use super::outbox::{self, Outbox};
 use memoird_store::{
-    ClockAnchor, EventSubscription, KEYS_MAX, PostedEvent, StaleBase, TurnChange, WrittenTurn,
-    summaries, windows,
+    ClockAnchor, EventSubscription, KEYS_MAX, PostedEvent, StaleBase, WrittenTurn, summaries,
+    windows,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -31,8 +31,6 @@ pub(super) struct Tables {
     pub(super) outbox: Outbox,
     /// Generation and seq of each turn, by its number.
     pub(super) written: BTreeMap<u64, (Generation, u64)>,
-    /// Replacements of turn contents, in order.
-    pub(super) turn_changes: Vec<TurnChange>,
     pub(super) last_number: u64,
     pub(super) erasures: BTreeMap<ErasureId, ErasureAndScope>,
     /// Version of each live generation. Unique across all versions.
@@ -205,16 +203,6 @@ impl Tables {
                 row.take_cuts(updated.cuts.as_deref());
                 row.kept.clone_from(&updated.kept);
                 row.head.totals = updated.totals;
-                let place = (change.generation, updated.seq);
-                let mut written = self.written.iter();
-                let found = written.find(|(_, known)| **known == place);
-                let before = self.turn_changes.last().map_or(0, |last| last.change);
-                let number = found.map(|(number, _)| *number);
-                self.turn_changes.extend(number.map(|number| TurnChange {
-                    change: before + 1,
-                    generation: change.generation,
-                    number,
-                }));
             }
             ChangeKind::PatchState(patched) => {
                 let row = self.expected(change)?;

@@ -2648,8 +2648,7 @@ export const MemoryService: GenService<{
     output: typeof ReindexMemoriesResponseSchema;
   },
   /**
-   * Searches the turns of live and ended sessions, as long as the journal has them. Fails with
-   * UNIMPLEMENTED (NOT_IN_CLUSTER) in a cluster.
+   * Searches the turns of live and ended sessions, as long as the journal has them.
    *
    * @generated from rpc memoird.v1.MemoryService.SearchTranscripts
    */

@@ -1,10 +1,10 @@
 CREATE TABLE state (
     id              INTEGER PRIMARY KEY CHECK (id = 1),
     words_version   INTEGER NOT NULL,
-    followed        INTEGER NOT NULL,
+    indexed         INTEGER NOT NULL DEFAULT 0,
     last_generation BLOB,
     last_seq        INTEGER,
-    changes         INTEGER NOT NULL DEFAULT 0
+    unclean         INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE TABLE tenants (
@@ -26,10 +26,12 @@ CREATE INDEX generations_subject ON generations (tenant, subject) WHERE subject 
 
 CREATE TABLE turns (
     no         INTEGER PRIMARY KEY,
-    number     INTEGER NOT NULL,
+    number     INTEGER NOT NULL UNIQUE,
     generation INTEGER NOT NULL,
-    at         INTEGER NOT NULL
+    at         INTEGER NOT NULL,
+    is_stale   INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+CREATE INDEX turns_stale ON turns (no) WHERE is_stale;
 
 CREATE TABLE days (
     tenant INTEGER NOT NULL,

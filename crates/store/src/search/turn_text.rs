@@ -2,21 +2,21 @@
 
 use std::collections::HashMap;
 
+use crate::encoding;
 use memoird_core::compaction::transcript::transcript_turn;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{PartKind, Role, Turn};
-use memoird_store::encoding;
 
 /// Maximum bytes of a turn's text that are searched.
 const TEXT_BYTES_MAX: usize = 32 << 10;
 
 /// A turn in its searchable form.
 #[derive(Clone, Debug)]
-pub(crate) struct SearchedTurn {
-    pub(crate) role: Role,
-    pub(crate) at: Timestamp,
+pub struct SearchedTurn {
+    pub role: Role,
+    pub at: Timestamp,
     /// Text, calls with their arguments, and results, but no thinking and no recalled memories.
-    pub(crate) text: String,
+    pub text: String,
     /// Tool calls of the turn.
     pub(crate) calls: Vec<ToolCall>,
     /// Ids of the calls that it has results of.
@@ -34,7 +34,7 @@ pub(crate) type ToolNames = HashMap<String, String>;
 
 impl SearchedTurn {
     /// Decodes a turn. `None` if its bytes are damaged.
-    pub(crate) fn open(seq: u64, content: &[u8]) -> Option<Self> {
+    pub fn open(seq: u64, content: &[u8]) -> Option<Self> {
         let turn = encoding::open(content)?;
         let mut text = transcript_turn(seq, &turn, content.len()).text;
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
