@@ -13,11 +13,11 @@ mod bot;
 #[allow(dead_code, reason = "the engine's tests use the rest")]
 #[path = "../../../engine/tests/engine/kit.rs"]
 mod kit;
+#[path = "../../../store/tests/model/mod.rs"]
+mod model;
 #[allow(dead_code, reason = "the engine's tests use the rest")]
 #[path = "../../../engine/tests/engine/record.rs"]
 mod record;
-#[path = "../../../store/tests/model/mod.rs"]
-mod model;
 #[allow(dead_code, reason = "the engine's tests use the rest")]
 #[path = "../../../engine/tests/engine/store.rs"]
 mod store;

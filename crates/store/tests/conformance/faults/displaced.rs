@@ -22,7 +22,7 @@ fn commit_after(change: impl FnOnce(&Path)) -> Option<StoreError> {
     committed.err()
 }
 
-fn is_displaced(error: Option<StoreError>) -> bool {
+fn is_displaced(error: Option<&StoreError>) -> bool {
     matches!(error, Some(StoreError::Displaced { .. }))
 }
 
@@ -33,34 +33,33 @@ fn commit_to_unchanged_data_dir_succeeds() {
 
 #[test]
 fn commit_to_deleted_data_dir_fails() {
-    assert!(is_displaced(commit_after(
-        |dir| fs::remove_dir_all(dir).unwrap()
-    )));
+    let error = commit_after(|dir| fs::remove_dir_all(dir).unwrap());
+    assert!(is_displaced(error.as_ref()));
 }
 
 #[test]
 fn commit_to_moved_data_dir_fails() {
-    assert!(is_displaced(commit_after(|dir| {
-        fs::rename(dir, dir.with_extension("old")).unwrap();
-    })));
+    let error = commit_after(|dir| fs::rename(dir, dir.with_extension("old")).unwrap());
+    assert!(is_displaced(error.as_ref()));
 }
 
 #[test]
 fn commit_to_replaced_data_dir_fails() {
-    assert!(is_displaced(commit_after(|dir| {
+    let error = commit_after(|dir| {
         let old = dir.with_extension("old");
         fs::rename(dir, &old).unwrap();
         fs::create_dir(dir).unwrap();
         copy(&old, dir);
         fs::copy(old.join("lock"), dir.join("lock")).unwrap();
-    })));
+    });
+    assert!(is_displaced(error.as_ref()));
 }
 
 #[test]
 fn commit_after_deletion_of_one_file_fails() {
     for file in ["journal.db", "journal.db-wal", "lock"] {
         let error = commit_after(|dir| fs::remove_file(dir.join(file)).unwrap());
-        assert!(is_displaced(error), "{file}");
+        assert!(is_displaced(error.as_ref()), "{file}");
     }
 }
 
