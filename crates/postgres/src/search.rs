@@ -1,8 +1,8 @@
 //! The search index: one table with stems, filled by the leader in batches.
 //!
 //! A turn is deleted together with its row. Turns with replaced content are in `turn_changes` until
-//! they are indexed again. Whoever deletes turns shares a lock of `search_state` that an indexing
-//! step holds alone, so that no step adds a turn that was deleted after it was read.
+//! they are indexed again. A deletion of turns holds a shared lock of `search_state`, and an indexing
+//! step an exclusive one, so that no step adds a turn that was deleted after it was read.
 
 use std::collections::{BTreeMap, HashMap};
 

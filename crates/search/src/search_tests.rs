@@ -787,7 +787,7 @@ async fn index_of_older_version_is_overwritten_and_built_again() {
     let old = Connection::open(index_file(&dir)).unwrap();
     old.pragma_update(None, "user_version", 3).unwrap();
     drop(old);
-    // A second name shows what became of the bytes.
+    // A second name keeps the overwritten bytes readable.
     let kept = dir.path().join("kept");
     std::fs::hard_link(index_file(&dir), &kept).unwrap();
     let fixture = open(dir.path(), SearchConfig::default()).await;

@@ -1,4 +1,4 @@
-//! What a member of a cluster knows of the others.
+//! Session counts and version checks of a cluster member.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};

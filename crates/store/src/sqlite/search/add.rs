@@ -234,7 +234,7 @@ fn remove_words(transaction: &Transaction<'_>, stale: &[StaleRow]) -> Result<(),
     Ok(())
 }
 
-/// Removes generations and days that have no turns any more.
+/// Removes generations and days that have no turns left.
 fn remove_empty(transaction: &Transaction<'_>, removed: &[StaleRow]) -> Result<(), StoreError> {
     let generations: BTreeSet<i64> = removed.iter().map(|row| row.generation).collect();
     for generation in generations {
