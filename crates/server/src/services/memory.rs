@@ -112,7 +112,11 @@ impl MemoryService for Api {
         let id = from::memory_id("memory.id", &fields.id)?;
         let subject = optional("memory.subject", &fields.subject, Subject::parse)?;
         let patch = from::patch(&fields, request.update_mask)?;
-        let outcome = self.memories.facts.update(&tenant, id, subject, patch).await;
+        let outcome = self
+            .memories
+            .facts
+            .update(&tenant, id, subject, patch)
+            .await;
         let (memory, redacted) = outcome.map_err(|error| status::memory(&error).under("memory"))?;
         Ok(Response::new(v1::UpdateMemoryResponse {
             memory: Some(to::memory(&memory)),
