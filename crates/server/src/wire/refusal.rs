@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn path_is_nested_outside_in() {
-        let refusal = status::invalid("TTL_INVALID", "ttl", "too long")
+        let refusal = status::invalid("DOCUMENT_INVALID", "ttl", "too long")
             .under("put")
             .under(FieldPath::from("operations").at(3));
         let status = Status::from(refusal);
