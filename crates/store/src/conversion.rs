@@ -193,6 +193,7 @@ fn copy(from: &Path, to: &Path, key: &DataKey, target: ConversionTarget) -> Resu
     connection.execute_batch("PRAGMA copy.synchronous = OFF; PRAGMA copy.journal_mode = OFF;")?;
     // Must be set before the first table is created.
     copy_pragma(&connection, "auto_vacuum").map_err(failed)?;
+    create_sequences(&connection).map_err(failed)?;
     let export = "SELECT sqlcipher_export('copy')";
     connection
         .query_row(export, [], |_| Ok(()))
@@ -204,6 +205,21 @@ fn copy(from: &Path, to: &Path, key: &DataKey, target: ConversionTarget) -> Resu
     connection.execute_batch("DETACH copy")?;
     connection.close().map_err(|(_, error)| error)?;
     remove_log(from)
+}
+
+/// Creates `sqlite_sequence` in the copy if the original has it.
+///
+/// It stays when the last table with AUTOINCREMENT is dropped. The export copies its rows, but does
+/// not create it.
+fn create_sequences(connection: &Connection) -> rusqlite::Result<()> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = 'sqlite_sequence')";
+    if connection.query_row(sql, [], |row| row.get(0))? {
+        connection.execute_batch(
+            "CREATE TABLE copy.numbered (number INTEGER PRIMARY KEY AUTOINCREMENT);
+             DROP TABLE copy.numbered;",
+        )?;
+    }
+    Ok(())
 }
 
 /// Checkpoints the log into the file.
