@@ -27,8 +27,6 @@ pub struct ErasedElsewhere {
     pub commits: u64,
     /// Human-readable list of what could not be reached. Contains no content and no paths.
     pub outside: Vec<String>,
-    /// Nothing was erased because another eraser must run first. The call is repeated soon.
-    pub has_to_wait: bool,
 }
 
 /// Owner of session content, or of data derived from it, outside the journal.

@@ -597,9 +597,6 @@ impl ErasuresInner {
                 .erase(request.clone())
                 .await
                 .map_err(|problem| format!("{}: {problem}", eraser.name()))?;
-            if erased.has_to_wait {
-                return Ok(JobStep::Wait("the transcript index is not ready"));
-            }
             self.note(&mut erasure, erased).await.map_err(described)?;
         }
         let config = self.outbox.config();

@@ -119,8 +119,8 @@ pub enum StoreError {
     },
     /// A file was deleted, moved or replaced while the store had it open. Nothing was written.
     #[error(
-        "{} was deleted, moved or replaced while the daemon had it open; stop the daemon, put the \
-         files back, and start it again", path.display()
+        "{} was deleted, moved or replaced while the daemon had it open; move it back, or restore it \
+         and restart the daemon", path.display()
     )]
     Displaced {
         /// The file.

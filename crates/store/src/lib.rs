@@ -512,12 +512,12 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Checks that the files of the store are still where they were opened.
+    /// Checks that no file of the store was deleted, moved or replaced.
     ///
     /// Always successful for a store without files. Commits check it, too.
     ///
     /// # Errors
-    /// [`StoreError::Displaced`] if one was deleted, moved or replaced.
+    /// [`StoreError::Displaced`].
     fn check_in_place(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -19,7 +19,7 @@ use crate::StoreError;
 ///
 /// It is derived from the journal and may lag. In doubt, it is removed and built again.
 pub trait SearchIndex: Send + Sync {
-    /// Indexes the next turns, and first turns whose content changed or that were deleted.
+    /// Indexes changed turns again, removes deleted ones, and indexes the next new turns.
     ///
     /// Creates the index if it is missing, damaged, of another version or of another journal.
     fn index_step(&self, bounds: IndexBounds) -> Result<IndexStep, StoreError>;

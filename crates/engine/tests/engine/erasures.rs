@@ -19,12 +19,11 @@ use crate::kit::{ACME, World, capped, poll_once, session_id, settle, soon, tenan
 
 const OTHER: &str = "other";
 
-/// An eraser that takes a second per call and records the tenants.
+/// An eraser that takes a second per call, or `delay`, and records the tenants.
 #[derive(Debug, Default)]
 struct SlowEraser {
     called_for: Mutex<Vec<TenantId>>,
-    /// Calls that first report `has_to_wait`.
-    waits: Mutex<u64>,
+    delay: Option<Duration>,
 }
 
 impl Eraser for SlowEraser {
@@ -34,17 +33,9 @@ impl Eraser for SlowEraser {
 
     fn erase(&self, request: EraseRequest) -> EraseFuture<'_> {
         Box::pin(async move {
-            let mut erased = ErasedElsewhere::default();
-            {
-                let mut waits = self.waits.lock().unwrap();
-                erased.has_to_wait = *waits > 0;
-                *waits = waits.saturating_sub(1);
-            }
-            if !erased.has_to_wait {
-                self.called_for.lock().unwrap().push(request.tenant);
-                sleep(Duration::from_secs(1)).await;
-            }
-            Ok(erased)
+            self.called_for.lock().unwrap().push(request.tenant);
+            sleep(self.delay.unwrap_or(Duration::from_secs(1))).await;
+            Ok(ErasedElsewhere::default())
         })
     }
 }
@@ -118,25 +109,6 @@ async fn one_page_cleaning_serves_many_erasures() {
     assert!(theirs.join_all().await.iter().all(|is_done| *is_done));
     let cleanings = world.store.cleanings() - before;
     assert!((1..=4).contains(&cleanings), "{cleanings} for 80 jobs");
-    engine.close().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiting_erasure_lets_others_proceed() {
-    let world = two_tenants();
-    let engine = world.open().await;
-    let acme = Bot::acme(&engine);
-    for session in names(2) {
-        acme.say(&session, "hello").await.unwrap();
-    }
-    let eraser = Arc::new(SlowEraser {
-        waits: Mutex::new(10),
-        ..SlowEraser::default()
-    });
-    engine.start_erasing(vec![eraser.clone()]);
-    let asked = soon(ask(&acme, names(2)).join_all()).await;
-    assert_eq!(asked, [true, true], "within five seconds");
-    assert_eq!(eraser.called_for.lock().unwrap().len(), 2);
     engine.close().await;
 }
 
@@ -291,22 +263,19 @@ async fn erasure_reports_what_it_waits_for() {
     let acme = Bot::acme(&engine);
     acme.say("chat-0", "hello").await.unwrap();
     let eraser = Arc::new(SlowEraser {
-        waits: Mutex::new(1_000_000),
+        delay: Some(Duration::from_secs(8)),
         ..SlowEraser::default()
     });
-    engine.start_erasing(vec![eraser.clone()]);
+    engine.start_erasing(vec![eraser]);
     let target = EraseTarget::Session {
         session: session_id("chat-0"),
         generation: None,
     };
     let begun = engine.erasures.erase(&acme.tenant, target).await.unwrap();
     let waits_for = || engine.erasures.waits_for(begun.id);
-    assert_eq!(waits_for(), "the transcript index is not ready");
+    assert_eq!(waits_for(), "erasing slow");
     let copy = engine.erasures.copies().token();
     world.store.read_log(true);
-    *eraser.waits.lock().unwrap() = 0;
-    sleep(Duration::from_millis(500)).await;
-    assert_eq!(waits_for(), "erasing slow");
     sleep(Duration::from_secs(5)).await;
     assert!(waits_for().contains("a backup"), "{}", waits_for());
     drop(copy);

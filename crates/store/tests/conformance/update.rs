@@ -1,4 +1,4 @@
-//! Updated turns: the old content is overwritten, and the change is recorded for followers.
+//! Updated turns: the old content is overwritten.
 
 use memoird_core::change::Change;
 use memoird_core::session::{AppendCommand, TurnUpdate, UpdateDecision};

@@ -23,7 +23,7 @@ struct Mark {
     turn: Option<(Generation, u64)>,
 }
 
-/// A row whose turn changed or was deleted.
+/// A row whose turn was changed or deleted.
 #[derive(Clone, Copy, Debug)]
 struct StaleRow {
     row: i64,
