@@ -91,7 +91,7 @@ fn setup(embeddings: &Embeddings) -> Setup {
     let hooks = format!(
         "hooks:\n\
          - {{ name: checkpoint, git: {{ dir: ./checkpoints, batch_wait: 20ms }} }}\n\
-         - {{ name: mirror, git: {{ dir: ./worktrees, batch_wait: 20ms }} }}\n\
+         - {{ name: mirror, git: {{ dir: ./mirror, batch_wait: 20ms }} }}\n\
          - {{ name: archive, tenants: [ alpha ], {RECORDING_HOOK} }}\n\
          - {{ name: crm, tenants: [ beta ], {RECORDING_HOOK} }}"
     );
@@ -413,37 +413,31 @@ async fn check_repositories(daemon: &Daemon, old: &Old, before: Vec<(String, Str
     let mut admin = daemon.admin_of(Setup::ADMIN);
     all_delivered(&mut admin).await;
     let commits = old.list("commits");
-    for kind in ["checkpoints", "worktrees"] {
-        for tenant in ["alpha", "beta"] {
-            let names = [format!("{kind}/{tenant}.git"), format!("{kind}/{tenant}")];
-            let of_old = |name: &&String| commits.iter().any(|known| known["dir"] == name.as_str());
-            let is_there = |name: &&String| daemon.path(name).exists();
-            let name = names.iter().find(of_old).or(names.iter().find(is_there));
-            let name = name.expect("a repository");
-            let dir = daemon.path(name);
-            let of_tenant = ended.iter().filter(|(owner, _)| owner == tenant);
-            let generations: Vec<String> = of_tenant.map(|(_, life)| life.clone()).collect();
-            each_once(&dir, &generations, name);
-            fsck(&dir);
-            let known = commits.iter().find(|known| known["dir"] == name.as_str());
-            let Some(known) = known else { continue };
-            let log = git(&dir, &["rev-list", "--reverse", "main"]);
-            let files = git(&dir, &["ls-tree", "-r", "main"]);
-            let lines = |name: &str| {
-                let list = known[name].as_array().expect("a list").iter();
-                list.map(|line| line.as_str().expect("text").to_owned())
-                    .collect::<Vec<_>>()
-            };
-            let old_commits = lines("commits");
-            assert!(log.lines().count() > old_commits.len(), "{name}");
-            assert!(
-                log.lines().zip(&old_commits).all(|(is, was)| is == was),
-                "{name}"
-            );
-            let now: Vec<&str> = files.lines().collect();
-            for file in lines("files") {
-                assert!(now.contains(&file.as_str()), "{name}: {file}");
-            }
+    for tenant in ["alpha", "beta"] {
+        let name = format!("checkpoints/{tenant}.git");
+        let dir = daemon.path(&name);
+        let of_tenant = ended.iter().filter(|(owner, _)| owner == tenant);
+        let generations: Vec<String> = of_tenant.map(|(_, life)| life.clone()).collect();
+        each_once(&dir, &generations, &name);
+        fsck(&dir);
+        let known = commits.iter().find(|known| known["dir"] == name.as_str());
+        let Some(known) = known else { continue };
+        let log = git(&dir, &["rev-list", "--reverse", "main"]);
+        let files = git(&dir, &["ls-tree", "-r", "main"]);
+        let lines = |name: &str| {
+            let list = known[name].as_array().expect("a list").iter();
+            list.map(|line| line.as_str().expect("text").to_owned())
+                .collect::<Vec<_>>()
+        };
+        let old_commits = lines("commits");
+        assert!(log.lines().count() > old_commits.len(), "{name}");
+        assert!(
+            log.lines().zip(&old_commits).all(|(is, was)| is == was),
+            "{name}"
+        );
+        let now: Vec<&str> = files.lines().collect();
+        for file in lines("files") {
+            assert!(now.contains(&file.as_str()), "{name}: {file}");
         }
     }
 }

@@ -38,13 +38,7 @@ pub fn branch_tips(config: &GitConfig) -> Result<Vec<BranchTip>, GitError> {
 }
 
 fn branch_tip(repository: &Path, branch: &str) -> Option<BranchTip> {
-    let work_tree = repository.join(".git");
-    let git_dir = if work_tree.exists() {
-        &*work_tree
-    } else {
-        repository
-    };
-    let git = Repository::open_bare(git_dir).ok()?;
+    let git = Repository::open_bare(repository).ok()?;
     let tip = git.find_reference(&format!("refs/heads/{branch}")).ok()?;
     Some(BranchTip {
         repository: repository.to_owned(),

@@ -11,12 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct GitConfig {
     /// Directory with one repository per tenant.
     pub dir: PathBuf,
-    /// Must be false; accepted for older configuration files.
-    ///
-    /// Repositories with a work tree are no longer created. A clone provides one at no cost to the
-    /// daemon.
-    pub worktree: bool,
-    /// The branch that receives the commits, whatever is checked out.
+    /// The branch that receives the commits.
     pub branch: String,
     /// Name of author and committer.
     pub author_name: String,
@@ -51,7 +46,6 @@ impl Default for GitConfig {
     fn default() -> Self {
         Self {
             dir: "./memoird-data/checkpoints".into(),
-            worktree: false,
             branch: "main".to_owned(),
             author_name: "memoird".to_owned(),
             author_email: "memoird@localhost".to_owned(),
@@ -65,10 +59,6 @@ impl Default for GitConfig {
 impl GitConfig {
     /// Returns the first configuration error, for the operator.
     pub fn problem(&self) -> Option<String> {
-        if self.worktree {
-            let what = "is no longer supported; set it to false, and `git clone` the repository";
-            return Some(format!("worktree: true {what} to have its files"));
-        }
         let is_name = git2::Branch::name_is_valid(&self.branch).unwrap_or(false);
         if !is_name || self.branch.starts_with('-') || self.branch == "HEAD" {
             return Some(format!(
@@ -96,20 +86,6 @@ impl GitConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn work_tree_is_rejected_with_advice() {
-        let config = GitConfig {
-            worktree: true,
-            ..GitConfig::default()
-        };
-        let problem = config.problem().unwrap();
-        assert!(
-            problem.starts_with("worktree: true is no longer"),
-            "{problem}"
-        );
-        assert!(problem.contains("git clone"), "{problem}");
-    }
 
     #[test]
     fn settings_that_git_rejects_are_rejected() {

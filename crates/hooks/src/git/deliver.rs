@@ -222,7 +222,6 @@ impl Delivery<'_> {
         if self.repo.tip()? != tip || !packs.iter().all(|pack| pack.exists()) {
             return Ok(false);
         }
-        self.repo.detach_work_tree(tip)?;
         lock.commit()?;
         sync_dir(branch.parent().unwrap_or(&branch))?;
         self.log(tip, commit);

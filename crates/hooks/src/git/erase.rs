@@ -388,7 +388,6 @@ impl History<'_> {
                 );
                 let commit = self.new.add(ObjectType::Commit, body.as_bytes())?;
                 self.new.flush()?;
-                self.repo.detach_work_tree(Some(tip))?;
                 self.move_ref(lock, &self.repo.ref_name(), tip, commit)?;
             }
         }
@@ -459,7 +458,7 @@ impl Repo {
         Some(object.peel_to_commit().ok()?.id())
     }
 
-    /// Whether there are linked work trees, an index, a shallow boundary or alternates.
+    /// Whether there are linked work trees (`git worktree add`), an index, a shallow boundary or alternates.
     ///
     /// Then it is unknown which objects are still needed.
     fn has_work_trees(&self) -> Result<bool, GitError> {

@@ -127,13 +127,10 @@ impl RepositoryLock {
     /// Removes leftovers of a crashed memoird: its git locks and unfinished packs.
     fn recover(&self, repo: &Repo) -> Result<(), GitError> {
         if let Ok(pending) = fs::read(&self.pending) {
-            // Older versions also locked the index of a work tree.
-            for file in [repo.branch_file(), repo.git_dir.join("index")] {
-                let lock_path = file.with_added_extension("lock");
-                if fs::read(&lock_path).is_ok_and(|content| content == pending) {
-                    tracing::warn!(path = %lock_path.display(), "removing a lock left by a crash");
-                    fs::remove_file(&lock_path).io_context("remove", &lock_path)?;
-                }
+            let lock_path = repo.branch_file().with_added_extension("lock");
+            if fs::read(&lock_path).is_ok_and(|content| content == pending) {
+                tracing::warn!(path = %lock_path.display(), "removing a lock left by a crash");
+                fs::remove_file(&lock_path).io_context("remove", &lock_path)?;
             }
             packs::remove_file(&self.pending)?;
         }

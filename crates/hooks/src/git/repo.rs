@@ -19,20 +19,12 @@ const CONFIG: &[u8] = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true
 pub(super) struct Repo {
     pub(super) git_dir: PathBuf,
     pub(super) branch: String,
-    /// Whether it has a work tree. Older versions created one on request.
-    has_work_tree: bool,
     pub(super) git: Repository,
 }
 
-/// Returns the git directory of a tenant's repository.
-///
-/// This is the bare repository, unless only one with a work tree exists.
+/// Returns the path of a tenant's bare repository.
 fn git_dir(config: &GitConfig, tenant: &TenantId) -> PathBuf {
-    let name = names::tenant(tenant);
-    let bare = config.dir.join(format!("{name}.git"));
-    let inner = config.dir.join(name).join(".git");
-    let has_only_inner = !bare.exists() && inner.exists();
-    if has_only_inner { inner } else { bare }
+    config.dir.join(format!("{}.git", names::tenant(tenant)))
 }
 
 impl Repo {
@@ -68,7 +60,6 @@ impl Repo {
             git2::opts::strict_object_creation(false);
         });
         let problem = |error: git2::Error| no_repository(git_dir, &error);
-        // As bare: the files of a work tree are never touched.
         let git = Repository::open_bare(git_dir).map_err(problem)?;
         let settings = Config::open(&git_dir.join("config")).map_err(problem)?;
         for (key, usual, other) in [
@@ -88,7 +79,6 @@ impl Repo {
         Ok(Self {
             git_dir: git.commondir().to_owned(),
             branch: config.branch.clone(),
-            has_work_tree: git_dir.ends_with(".git"),
             git,
         })
     }
@@ -173,29 +163,6 @@ impl Repo {
             };
         }
         Ok(Some(id))
-    }
-
-    /// Detaches HEAD at `tip` before the branch moves, if a work tree has the branch checked out.
-    ///
-    /// Otherwise git would report the files of new checkpoints as deleted in the work tree, and the
-    /// next commit there would delete them.
-    pub(super) fn detach_work_tree(&self, tip: Option<Oid>) -> Result<(), GitError> {
-        let Some(tip) = tip.filter(|_| self.has_work_tree) else {
-            return Ok(());
-        };
-        let head = self
-            .git
-            .find_reference("HEAD")
-            .map_err(|error| self.damaged(&"HEAD", error))?;
-        if head.symbolic_target_bytes() != Some(self.ref_name().as_bytes()) {
-            return Ok(());
-        }
-        match self.git.set_head_detached(tip) {
-            Err(error) if error.code() == ErrorCode::Locked => {
-                Err(GitError::locked(&self.git_dir.join("HEAD.lock")))
-            }
-            detached => detached.map_err(|error| self.damaged(&"HEAD", error)),
-        }
     }
 
     pub(super) fn damaged(&self, what: &dyn Display, problem: impl Display) -> GitError {

@@ -13,4 +13,3 @@ mod packs;
 mod reading;
 #[path = "../../../../tests/suite/harness/skip.rs"]
 mod skip;
-mod worktree;
