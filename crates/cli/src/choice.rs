@@ -1,107 +1,56 @@
-//! Values of API enums as words on the command line.
+//! Values of the API as words on the command line, and requests from arguments.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use memoird_proto::v1::{
-    MemoryKind, MessageFormat, NearDuplicate, Polarity, RecallMode, Visibility,
-};
+use std::collections::BTreeMap;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use memoird_proto::prost_reflect::EnumDescriptor;
+use memoird_proto::{DESCRIPTOR_POOL, PACKAGE};
+use prost::Name;
 use prost_types::Timestamp;
+use serde::{Serialize, Serializer};
 
-use super::json::short_name;
+use super::json::{self, short_name, value_name};
+use crate::exit::CliError;
 
-/// Allowed words, each with its value and its help text.
-pub(crate) type Choices<T> = &'static [(&'static str, T, &'static str)];
-
-/// Message formats of the model providers.
-pub(crate) const FORMATS: Choices<MessageFormat> = &[
-    (
-        "openai",
-        MessageFormat::Openai,
-        "Chat completions: the `messages` array",
-    ),
-    (
-        "anthropic",
-        MessageFormat::Anthropic,
-        "Messages: the `messages` array",
-    ),
-    (
-        "openai-responses",
-        MessageFormat::OpenaiResponses,
-        "Responses: the `input` array",
-    ),
-];
-
-/// A parser that accepts only these words.
-pub(crate) fn one_of<T>(choices: Choices<T>) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + Send + Sync,
-{
-    let values = choices
-        .iter()
-        .map(|(word, _, help)| PossibleValue::new(*word).help(*help));
-    PossibleValuesParser::new(values).try_map(move |typed| {
-        let chosen = choices.iter().find(|(word, ..)| *word == typed);
-        chosen.map(|(_, value, _)| *value).ok_or("no such word")
+/// A parser for the values of an API enum, as words such as `openai-responses`.
+pub(crate) fn one_of(name: &str) -> impl TypedValueParser<Value = i32> + use<> {
+    let descriptor = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{name}"));
+    let word = |values: &EnumDescriptor, number| value_name(values, number).replace('_', "-");
+    let words = |values: &EnumDescriptor| -> BTreeMap<i32, String> {
+        let numbers = values.values().map(|value| value.number());
+        let numbers = numbers.filter(|number| *number != 0);
+        numbers
+            .map(|number| (number, word(values, number)))
+            .collect()
+    };
+    let words = descriptor.as_ref().map(words).unwrap_or_default();
+    PossibleValuesParser::new(words.values().cloned()).try_map(move |typed| {
+        let chosen = words.iter().find(|(_, word)| **word == typed);
+        chosen.map(|(number, _)| *number).ok_or("no such word")
     })
 }
 
-/// The enum value for a request; 0 if none was chosen.
-pub(crate) fn number<T: Into<i32>>(chosen: Option<T>) -> i32 {
-    chosen.map_or(0, Into::into)
-}
-
-pub(crate) const KINDS: Choices<MemoryKind> = &[
-    ("user", MemoryKind::User, "Who the subject is"),
-    (
-        "feedback",
-        MemoryKind::Feedback,
-        "How the subject wants things done",
-    ),
-    ("project", MemoryKind::Project, "What goes on"),
-    (
-        "reference",
-        MemoryKind::Reference,
-        "Where to find something",
-    ),
-];
-
-/// Subjects that may recall a memory.
-pub(crate) const VISIBILITIES: Choices<Visibility> = &[
-    ("private", Visibility::Private, "Its subject only"),
-    ("team", Visibility::Team, "Any subject of the tenant"),
-];
-
-/// Whether feedback corrects or confirms.
-pub(crate) const POLARITIES: Choices<Polarity> = &[
-    ("correction", Polarity::Correction, "Not like that"),
-    ("confirmation", Polarity::Confirmation, "Yes, like that"),
-];
-
-/// Treatment of a memory that repeats an existing one in slightly different text.
-pub(crate) const NEAR_DUPLICATES: Choices<NearDuplicate> = &[
-    ("merge", NearDuplicate::Merge, "The memory takes it in"),
-    ("refuse", NearDuplicate::Refuse, "It is refused"),
-    (
-        "keep",
-        NearDuplicate::Keep,
-        "It becomes a memory of its own",
-    ),
-];
-
-pub(crate) const MODES: Choices<RecallMode> = &[
-    ("hybrid", RecallMode::Hybrid, "By words and by meaning"),
-    ("lexical", RecallMode::Lexical, "By words"),
-    ("vector", RecallMode::Vector, "By meaning"),
-];
-
-/// Enum values of kinds for a request.
-pub(crate) fn kinds(kinds: Vec<MemoryKind>) -> Vec<i32> {
-    kinds.into_iter().map(Into::into).collect()
-}
-
 /// Parses a date, or a time in RFC 3339.
-pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
-    text.parse()
+pub(crate) fn moment(text: &str) -> Result<String, String> {
+    let moment: Result<Timestamp, _> = text.parse();
+    moment
+        .map(|moment| moment.to_string())
         .map_err(|_| "expected a day or a time such as 2026-01-31T12:00:00Z".to_owned())
+}
+
+/// Builds a request of the arguments with the names of its fields.
+pub(crate) fn request<R: Name + Default>(arguments: &impl Serialize) -> Result<R, CliError> {
+    let text = serde_json::to_vec(arguments);
+    let request = text.and_then(|text| json::read(&text, &[]));
+    request.map_err(|error| CliError::usage(error.to_string()))
+}
+
+/// Serializes pairs as a map.
+pub(crate) fn as_map<S: Serializer>(
+    pairs: &[(String, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
 pub(crate) fn kind_name(number: i32) -> String {

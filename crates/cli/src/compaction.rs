@@ -5,7 +5,9 @@ use memoird_proto::v1::{
     CompactSessionRequest, CompactSessionResponse, CompactionInfo, SummaryInfo,
     UndoCompactionRequest, UndoCompactionResponse,
 };
+use serde::Serialize;
 
+use super::choice::request;
 use super::connect::Target;
 use super::{clock, output};
 use crate::exit::CliError;
@@ -13,21 +15,19 @@ use crate::exit::CliError;
 /// Maximum characters of a line of a summary, or of an error.
 const LINE_CHARS_MAX: usize = 400;
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct CompactArgs {
     /// Session id, chosen by the bot
-    id: String,
+    #[arg(value_name = "ID")]
+    session_id: String,
     /// Number of newest exchanges to keep verbatim; 0 keeps none [default: 5, or fewer if they need
     /// over 30 % of the window]
-    #[arg(long, value_name = "N")]
-    keep: Option<u32>,
+    #[arg(long = "keep", value_name = "N")]
+    keep_exchanges: Option<u32>,
 }
 
-pub(super) async fn compact(target: &Target, args: CompactArgs) -> Result<(), CliError> {
-    let request = CompactSessionRequest {
-        session_id: args.id,
-        keep_exchanges: args.keep,
-    };
+pub(super) async fn compact(target: &Target, args: &CompactArgs) -> Result<(), CliError> {
+    let request: CompactSessionRequest = request(args)?;
     target.show(&request, compacted).await
 }
 

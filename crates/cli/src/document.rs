@@ -12,7 +12,9 @@ use memoird_proto::v1::{
     DeleteDocumentRequest, DeleteDocumentsRequest, Document, GetDocumentRequest,
     ListDocumentsRequest, ListNamespacesRequest, Namespace, PutDocumentRequest, document,
 };
+use serde::Serialize;
 
+use super::choice::request;
 use super::connect::{ClientArgs, Target};
 use super::lines::read_stdin;
 use super::list::{Age, Count, ListColumn, Size, Text, Until, with};
@@ -59,7 +61,7 @@ pub enum DocCommand {
     Import(ImportArgs),
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NamespaceArg(Vec<String>);
 
 #[derive(Args)]
@@ -85,30 +87,32 @@ pub struct PutArgs {
     ttl: Option<Duration>,
 }
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct ListArgs {
     /// Namespace to list, with those below it [default: all]
-    namespace: Option<NamespaceArg>,
+    #[arg(value_name = "NAMESPACE")]
+    namespace_prefix: Option<NamespaceArg>,
     /// Only documents directly in this namespace
-    #[arg(long, requires = "namespace")]
-    exact: bool,
+    #[arg(long = "exact", requires = "namespace_prefix")]
+    exact_namespace: bool,
     /// Only keys with this prefix
-    #[arg(long, value_name = "TEXT")]
-    prefix: Option<String>,
+    #[arg(long = "prefix", value_name = "TEXT")]
+    key_prefix: Option<String>,
     /// Only this key and those after it
-    #[arg(long, value_name = "KEY")]
-    from: Option<String>,
+    #[arg(long = "from", value_name = "KEY")]
+    key_from: Option<String>,
     /// Only keys before this one
-    #[arg(long, value_name = "KEY")]
-    before: Option<String>,
+    #[arg(long = "before", value_name = "KEY")]
+    key_before: Option<String>,
     /// Only documents with matching fields, such as '{"kind": "note", "stars": {"$gte": 3}}'
-    #[arg(long, value_name = "JSON")]
-    filter: Option<String>,
+    #[arg(long = "filter", value_name = "JSON")]
+    filter_json: Option<String>,
     /// List in descending order
     #[arg(long)]
     descending: bool,
     /// Maximum number to print; 0 prints all
     #[arg(long, value_name = "N", default_value_t = 100)]
+    #[serde(skip)]
     limit: usize,
 }
 
@@ -169,14 +173,33 @@ pub(crate) async fn run(client: &ClientArgs, command: DocCommand) -> Result<(), 
     match command {
         DocCommand::Get { namespace, key } => get(&target, namespace, key).await,
         DocCommand::Put(args) => put(&target, args).await,
-        DocCommand::List(args) => list(&target, args).await,
+        DocCommand::List(args) => {
+            let request = ListDocumentsRequest {
+                without_values: !target.json,
+                ..request(&args)?
+            };
+            target.list(&request, args.limit, DOCUMENTS).await
+        }
         DocCommand::Namespaces {
             namespace,
             depth,
             limit,
-        } => namespaces(&target, namespace.unwrap_or_default(), depth, limit).await,
+        } => {
+            let request = ListNamespacesRequest {
+                prefix: namespace.unwrap_or_default().0,
+                max_depth: depth,
+                ..ListNamespacesRequest::default()
+            };
+            target.list(&request, limit, NAMESPACES).await
+        }
         DocCommand::Delete(args) => delete(&target, args).await,
-        DocCommand::Export { namespace } => export(&target, namespace.unwrap_or_default()).await,
+        DocCommand::Export { namespace } => {
+            let request = ListDocumentsRequest {
+                namespace_prefix: namespace.unwrap_or_default().0,
+                ..ListDocumentsRequest::default()
+            };
+            target.export(&request).await
+        }
         DocCommand::Import(args) => import::run(&target, &args).await,
     }
 }
@@ -240,21 +263,6 @@ fn read_value(value: Option<String>, file: Option<PathBuf>) -> Result<Vec<u8>, C
 /// Maximum size of a document in bytes.
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 
-async fn list(target: &Target, args: ListArgs) -> Result<(), CliError> {
-    let request = ListDocumentsRequest {
-        namespace_prefix: args.namespace.unwrap_or_default().0,
-        exact_namespace: args.exact,
-        key_prefix: args.prefix.unwrap_or_default(),
-        key_from: args.from.unwrap_or_default(),
-        key_before: args.before.unwrap_or_default(),
-        filter_json: args.filter.unwrap_or_default(),
-        descending: args.descending,
-        without_values: !target.json,
-        ..ListDocumentsRequest::default()
-    };
-    target.list(&request, args.limit, DOCUMENTS).await
-}
-
 const DOCUMENTS: &[ListColumn] = &[
     (
         "NAMESPACE",
@@ -267,20 +275,6 @@ const DOCUMENTS: &[ListColumn] = &[
     ("AGE", "updated_at", Age),
     ("EXPIRES IN", "expires_at", Until),
 ];
-
-async fn namespaces(
-    target: &Target,
-    prefix: NamespaceArg,
-    max_depth: u32,
-    limit: usize,
-) -> Result<(), CliError> {
-    let request = ListNamespacesRequest {
-        prefix: prefix.0,
-        max_depth,
-        ..ListNamespacesRequest::default()
-    };
-    target.list(&request, limit, NAMESPACES).await
-}
 
 const NAMESPACES: &[ListColumn] = &[(
     "",
@@ -319,14 +313,6 @@ async fn delete(target: &Target, args: DeleteArgs) -> Result<(), CliError> {
         output::note("note: gone from all results; the pages on disk are cleared later");
     }
     Ok(())
-}
-
-async fn export(target: &Target, namespace: NamespaceArg) -> Result<(), CliError> {
-    let request = ListDocumentsRequest {
-        namespace_prefix: namespace.0,
-        ..ListDocumentsRequest::default()
-    };
-    target.export(&request).await
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@ use memoird_proto::v1::{
     DeliveryState, DropHookDeliveryRequest, HookDelivery, ListHookDeliveriesRequest,
     RetryHookDeliveryRequest,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use super::choice::{Choices, number, one_of};
+use super::choice::{one_of, request};
 use super::connect::{ClientArgs, Target};
 use super::list::{self, Count, Line, ListColumn, Name, Text, with};
 use super::pages::{PAGE_MAX, Pages};
@@ -18,12 +19,6 @@ use crate::exit::CliError;
 
 /// Concurrent retries. The daemon commits them together.
 const RETRIES_AT_ONCE: usize = 32;
-
-const STATES: Choices<DeliveryState> = &[
-    ("pending", DeliveryState::Pending, "Owed"),
-    ("done", DeliveryState::Done, "Made"),
-    ("dead", DeliveryState::Dead, "Given up"),
-];
 
 #[derive(Subcommand)]
 pub enum HooksCommand {
@@ -39,7 +34,7 @@ pub enum HooksCommand {
     },
 }
 
-#[derive(Args, Clone, Default)]
+#[derive(Args, Serialize)]
 struct Filter {
     /// Only deliveries of this tenant [default: all]
     #[arg(long, value_name = "ID")]
@@ -49,15 +44,17 @@ struct Filter {
     hook: Option<String>,
 }
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct ListArgs {
     #[command(flatten)]
+    #[serde(flatten)]
     filter: Filter,
     /// Only deliveries in this state [default: any]
-    #[arg(long, value_parser = one_of(STATES))]
-    state: Option<DeliveryState>,
+    #[arg(long, value_parser = one_of("DeliveryState"))]
+    state: Option<i32>,
     /// Maximum number to print; 0 prints all
     #[arg(long, value_name = "N", default_value_t = 100)]
+    #[serde(skip)]
     limit: usize,
 }
 
@@ -76,16 +73,14 @@ pub struct RetryArgs {
 pub(crate) async fn run(client: &ClientArgs, command: HooksCommand) -> Result<(), CliError> {
     let target = client.target()?;
     match command {
-        HooksCommand::List(args) => list(&target, args).await,
-        HooksCommand::Retry(args) if args.all_dead => retry_dead(&target, args.filter).await,
+        HooksCommand::List(args) => {
+            let request: ListHookDeliveriesRequest = request(&args)?;
+            target.list(&request, args.limit, DELIVERIES).await
+        }
+        HooksCommand::Retry(args) if args.all_dead => retry_dead(&target, &args.filter).await,
         HooksCommand::Retry(args) => retry_named(&target, args).await,
         HooksCommand::Drop { ids } => drop_named(&target, ids).await,
     }
-}
-
-async fn list(target: &Target, args: ListArgs) -> Result<(), CliError> {
-    let request = request(args.filter, args.state);
-    target.list(&request, args.limit, DELIVERIES).await
 }
 
 async fn retry_named(target: &Target, args: RetryArgs) -> Result<(), CliError> {
@@ -137,8 +132,12 @@ async fn each<T>(
 }
 
 /// Retries page by page: the deliveries of an outage may not fit into memory.
-async fn retry_dead(target: &Target, filter: Filter) -> Result<(), CliError> {
-    let mut pages = Pages::new(target, &request(filter, Some(DeliveryState::Dead)));
+async fn retry_dead(target: &Target, filter: &Filter) -> Result<(), CliError> {
+    let request = ListHookDeliveriesRequest {
+        state: DeliveryState::Dead.into(),
+        ..request(filter)?
+    };
+    let mut pages = Pages::new(target, &request);
     let mut count: u64 = 0;
     while let Some(page) = pages.next(PAGE_MAX).await? {
         for some in page.chunks(RETRIES_AT_ONCE) {
@@ -180,15 +179,6 @@ async fn drop_named(target: &Target, ids: Vec<String>) -> Result<(), CliError> {
 async fn retry(target: &Target, id: String) -> Result<HookDelivery, CliError> {
     let request = RetryHookDeliveryRequest { id };
     Ok(target.call(&request).await?.delivery.unwrap_or_default())
-}
-
-fn request(filter: Filter, state: Option<DeliveryState>) -> ListHookDeliveriesRequest {
-    ListHookDeliveriesRequest {
-        tenant: filter.tenant.unwrap_or_default(),
-        hook: filter.hook.unwrap_or_default(),
-        state: number(state),
-        ..ListHookDeliveriesRequest::default()
-    }
 }
 
 const DELIVERIES: &[ListColumn] = &[

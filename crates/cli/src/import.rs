@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::Sender;
 
 use super::connect::{ClientArgs, Target};
-use super::lines::{Line, Lines};
+use super::lines::{Line, Lines, ParsedLine};
 use super::{export, json, output};
 use crate::exit::{CliError, Exit};
 
@@ -67,13 +67,6 @@ enum Item {
         session_id: String,
         turn: Turn,
     },
-}
-
-/// An item, with the number and the length in bytes of its line.
-struct ItemOnLine {
-    item: Item,
-    line: usize,
-    bytes: u64,
 }
 
 struct SessionImport {
@@ -124,7 +117,7 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
         refused: Vec::new(),
     };
     while let Some(read) = items.recv().await.transpose()? {
-        let ItemOnLine { item, line, bytes } = read;
+        let ParsedLine { item, line, bytes } = read;
         let taken = importer.take(item, line).await;
         taken.map_err(|error| error.at(&name))?;
         progress.add(bytes);
@@ -164,12 +157,16 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
 }
 
 /// Sends the items of another product's export, until the first error. Blocks.
-fn read_chats(source: chats::Source, args: &ImportArgs, to: &Sender<Result<ItemOnLine, CliError>>) {
+fn read_chats(
+    source: chats::Source,
+    args: &ImportArgs,
+    to: &Sender<Result<ParsedLine<Item>, CliError>>,
+) {
     let mut number = 0;
     let each = |items: Vec<Item>| {
         number += 1;
         items.into_iter().all(|item| {
-            let read = ItemOnLine {
+            let read = ParsedLine {
                 item,
                 line: number,
                 bytes: 0,
@@ -196,43 +193,34 @@ fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(File::open(path)?)))
 }
 
-fn read(lines: &Lines, line: &Line<'_>) -> Result<ItemOnLine, CliError> {
-    let bad = |error: &serde_json::Error| lines.no_json(line.number, error);
-    let raw: RawLine<'_> = serde_json::from_slice(line.text).map_err(|error| bad(&error))?;
-    let bytes = line.text.len() as u64;
-    let item = match raw {
+fn read(lines: &Lines, line: &Line<'_>) -> Result<Item, CliError> {
+    let bad = |error: serde_json::Error| lines.no_json(line.number, &error);
+    match serde_json::from_slice(line.text).map_err(bad)? {
         RawLine {
             session: Some(session),
             state,
             session_id: None,
             turn: None,
-        } => Item::Session {
-            info: json::read(session.get().as_bytes(), &["session_id"])
-                .map_err(|error| bad(&error))?,
+        } => Ok(Item::Session {
+            info: json::read(session.get().as_bytes(), &["session_id"]).map_err(bad)?,
             state: state
                 .map(|state| state.get().to_owned())
                 .filter(|state| !["null", "{}"].contains(&state.as_str())),
-        },
+        }),
         RawLine {
             session: None,
             state: None,
             session_id: Some(session_id),
             turn: Some(turn),
-        } => Item::Turn {
+        } => Ok(Item::Turn {
             session_id,
-            turn: json::read(turn.get().as_bytes(), &["role", "parts"])
-                .map_err(|error| bad(&error))?,
-        },
+            turn: json::read(turn.get().as_bytes(), &["role", "parts"]).map_err(bad)?,
+        }),
         _ => {
             let problem = "expected session and state, or session_id and turn";
-            return Err(lines.bad(line.number, problem));
+            Err(lines.bad(line.number, problem))
         }
-    };
-    Ok(ItemOnLine {
-        item,
-        line: line.number,
-        bytes,
-    })
+    }
 }
 
 impl Importer<'_> {

@@ -18,7 +18,7 @@ mod export;
 mod hooks;
 mod import;
 pub mod json;
-mod lines;
+pub mod lines;
 pub mod list;
 mod memory;
 pub mod output;

@@ -48,6 +48,19 @@ pub(crate) struct Line<'a> {
     pub(crate) text: &'a [u8],
 }
 
+/// A parsed line.
+#[derive(Debug)]
+pub struct ParsedLine<T> {
+    pub item: T,
+    /// Line number, from 1.
+    pub(crate) line: usize,
+    /// Length of the line in bytes.
+    pub(crate) bytes: u64,
+}
+
+/// Parsed lines, up to the first error.
+pub type ParsedLines<T> = Receiver<Result<ParsedLine<T>, CliError>>;
+
 impl Lines {
     /// Opens a file, or stdin for `-`.
     pub(crate) fn open(path: &Path, line_bytes_max: u64) -> Result<Self, CliError> {
@@ -94,7 +107,7 @@ impl Lines {
         self,
         ahead: usize,
         parse: impl FnMut(&Self, &Line<'_>) -> Result<T, CliError> + Send + 'static,
-    ) -> Receiver<Result<T, CliError>> {
+    ) -> ParsedLines<T> {
         let (to, items) = mpsc::channel(ahead);
         // Not awaited: it may be blocked on a line of stdin that is no longer needed.
         drop(tokio::task::spawn_blocking(move || self.each(&to, parse)));
@@ -103,7 +116,7 @@ impl Lines {
 
     fn each<T>(
         mut self,
-        to: &Sender<Result<T, CliError>>,
+        to: &Sender<Result<ParsedLine<T>, CliError>>,
         mut parse: impl FnMut(&Self, &Line<'_>) -> Result<T, CliError>,
     ) {
         let mut text = Vec::new();
@@ -112,7 +125,11 @@ impl Lines {
                 Ok(None) => return,
                 Ok(Some(number)) => {
                     let text = &text;
-                    parse(&self, &Line { number, text })
+                    parse(&self, &Line { number, text }).map(|item| ParsedLine {
+                        item,
+                        line: number,
+                        bytes: text.len() as u64,
+                    })
                 }
                 Err(error) => Err(error),
             };

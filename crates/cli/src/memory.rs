@@ -6,21 +6,19 @@ mod eval;
 mod import;
 mod learn;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use memoird_proto::v1::forget_request::Target as What;
 use memoird_proto::v1::{
-    ForgetRequest, ForgetResponse, GetManifestRequest, GetMemoryRequest, GetMemoryStatsRequest,
-    GetMemoryStatsResponse, ListMemoriesRequest, ListSubjectsRequest, Memory, MemoryFilter,
-    MemoryKind, NearDuplicate, Polarity, RecallMode, RecallRequest, ReindexMemoriesRequest,
-    RememberRequest, Visibility,
+    ForgetRequest, ForgetResponse, GetManifestRequest, GetManifestResponse, GetMemoryRequest,
+    GetMemoryStatsRequest, GetMemoryStatsResponse, ListMemoriesRequest, ListSubjectsRequest,
+    Memory, RecallRequest, ReindexMemoriesRequest, RememberRequest,
 };
-use prost_types::Timestamp;
+use serde::Serialize;
 use tokio::time::sleep;
 
-use super::choice::{kinds, moment, number, one_of};
+use super::choice::{moment, one_of, request};
 use super::connect::{ClientArgs, Target};
 use super::json::short_name;
 use super::lines::read_stdin;
@@ -28,7 +26,7 @@ use super::list::{
     self, Age, Count, Factor, Figure, Line, ListColumn, Moment, Name, Rank, Text, Until, with,
 };
 use super::progress::Progress;
-use super::{choice, clock, json, output};
+use super::{clock, json, output};
 use crate::exit::{CliError, Exit};
 use conflicts::ConflictsArgs;
 use dream::DreamArgs;
@@ -95,34 +93,49 @@ pub enum MemoryCommand {
 pub(crate) async fn run(client: &ClientArgs, command: MemoryCommand) -> Result<(), CliError> {
     let target = client.target()?;
     match command {
-        MemoryCommand::List(args) => list(&target, args).await,
+        MemoryCommand::List(args) => {
+            let request: ListMemoriesRequest = request(&args)?;
+            target.list(&request, args.limit, MEMORIES).await
+        }
         MemoryCommand::Subjects { prefix, limit } => {
-            let request = subjects(prefix);
+            let request = ListSubjectsRequest {
+                prefix,
+                ..ListSubjectsRequest::default()
+            };
             target.list(&request, limit, SUBJECTS).await
         }
         MemoryCommand::Show { id } => show(&target, id).await,
-        MemoryCommand::Add(args) => add(&target, *args).await,
-        MemoryCommand::Recall(args) => recall(&target, recall_request(args), HITS).await,
+        MemoryCommand::Add(args) => add(&target, &args).await,
+        MemoryCommand::Recall(args) => recall(&target, request(&args)?, HITS).await,
         MemoryCommand::Explain(args) => {
             let request = RecallRequest {
                 explain: true,
-                ..recall_request(args)
+                ..request(&args)?
             };
             recall(&target, request, EXPLAINED_HITS).await
         }
         MemoryCommand::Eval(args) => eval::run(&target, args).await,
         MemoryCommand::Conflicts(args) => conflicts::run(&target, args).await,
-        MemoryCommand::Forget(args) => forget(&target, args).await,
-        MemoryCommand::Manifest(args) => manifest(&target, args).await,
-        MemoryCommand::Export(args) => export(&target, args).await,
+        MemoryCommand::Forget(args) => forget(&target, &args).await,
+        MemoryCommand::Manifest(args) => {
+            let request: GetManifestRequest = request(&args)?;
+            target.show(&request, printed).await
+        }
+        MemoryCommand::Export(args) => {
+            let request = ListMemoriesRequest {
+                include_history: true,
+                ..request(&args)?
+            };
+            target.export(&request).await
+        }
         MemoryCommand::Import(args) => import::run(&target, &args).await,
         MemoryCommand::Reindex => reindex(&target).await,
-        MemoryCommand::Dream(args) => dream::run(&target, args).await,
-        MemoryCommand::Learn(args) => learn::run(&target, args).await,
+        MemoryCommand::Dream(args) => dream::run(&target, &args).await,
+        MemoryCommand::Learn(args) => learn::run(&target, &args).await,
     }
 }
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct RecallArgs {
     /// Query text
     query: String,
@@ -130,49 +143,32 @@ pub struct RecallArgs {
     #[arg(long = "subject", value_name = "ID")]
     subjects: Vec<String>,
     /// Only this kind; can be repeated
-    #[arg(long = "kind", value_parser = one_of(choice::KINDS))]
-    kinds: Vec<MemoryKind>,
+    #[arg(long = "kind", value_parser = one_of("MemoryKind"))]
+    kinds: Vec<i32>,
     /// Only memories with this tag; can be repeated
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// Search mode [default: hybrid if an embedder is configured]
-    #[arg(long, value_parser = one_of(choice::MODES))]
-    mode: Option<RecallMode>,
+    /// Search by words, by meaning, or both [default: hybrid if an embedder is configured]
+    #[arg(long, value_parser = one_of("RecallMode"))]
+    mode: Option<i32>,
     /// Maximum number of hits, up to 100 [default: as configured]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     limit: u32,
     /// Only memories observed at or after this time, such as 2026-01-31
     #[arg(long, value_name = "TIME", value_parser = moment)]
-    after: Option<Timestamp>,
+    after: Option<String>,
     /// Only memories observed before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
-    before: Option<Timestamp>,
+    before: Option<String>,
     /// Also search all subjects with this id prefix
     #[arg(long, value_name = "TEXT")]
     subject_prefix: Option<String>,
     /// Only memories with matching metadata, such as '{"source": "crm"}'
-    #[arg(long, value_name = "JSON")]
-    metadata: Option<String>,
+    #[arg(long = "metadata", value_name = "JSON")]
+    metadata_filter_json: Option<String>,
     /// Minimum relevance, 0 to 1
     #[arg(long, value_name = "SHARE")]
     min_relevance: Option<f64>,
-}
-
-fn recall_request(args: RecallArgs) -> RecallRequest {
-    RecallRequest {
-        query: args.query,
-        subjects: args.subjects,
-        kinds: kinds(args.kinds),
-        tags: args.tags,
-        after: args.after,
-        before: args.before,
-        limit: args.limit,
-        mode: number(args.mode),
-        subject_prefix: args.subject_prefix.unwrap_or_default(),
-        metadata_filter_json: args.metadata.unwrap_or_default(),
-        min_relevance: args.min_relevance,
-        ..RecallRequest::default()
-    }
 }
 
 /// Prints hits, with the columns of a command.
@@ -219,7 +215,7 @@ const EXPLAINED_HITS: &[ListColumn] = &[
     ("CONTENT", "memory.content", Line),
 ];
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct ManifestArgs {
     /// Subject of the manifest
     subject: String,
@@ -231,26 +227,16 @@ pub struct ManifestArgs {
     max_bytes: u32,
 }
 
-async fn manifest(target: &Target, args: ManifestArgs) -> Result<(), CliError> {
-    let request = GetManifestRequest {
-        subject: args.subject,
-        max_lines: args.max_lines,
-        max_bytes: args.max_bytes,
-    };
-    target
-        .show(&request, |manifest| {
-            let lines = manifest.text.lines().map(output::printable);
-            lines.collect::<Vec<_>>().join("\n")
-        })
-        .await
+fn printed(manifest: &GetManifestResponse) -> String {
+    let lines = manifest.text.lines().map(output::printable);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Interval for polling the progress of indexing.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 async fn reindex(target: &Target) -> Result<(), CliError> {
-    let request = ReindexMemoriesRequest {};
-    let queued = target.call(&request).await?.queued;
+    let queued = target.call(&ReindexMemoriesRequest {}).await?.queued;
     let stats = wait_indexed(target, queued).await?;
     output::show(target.json, &stats, indexed)?;
     match stats.embedding_failed {
@@ -267,20 +253,18 @@ async fn reindex(target: &Target) -> Result<(), CliError> {
 async fn wait_indexed(target: &Target, queued: u64) -> Result<GetMemoryStatsResponse, CliError> {
     let progress = Progress::new(None);
     loop {
-        let request = GetMemoryStatsRequest {};
-        let stats = target.call(&request).await?;
-        // Includes memories stored in the meantime.
-        let waiting = stats.embedding_queued;
-        if stats.words_queued > 0 {
-            let left = stats.words_queued;
-            progress.show(|| format!("the words of {left} memories are to be indexed"));
-            sleep(POLL_INTERVAL).await;
-            continue;
+        let stats = target.call(&GetMemoryStatsRequest {}).await?;
+        // Both include memories stored in the meantime.
+        match (stats.words_queued, stats.embedding_queued) {
+            (0, 0) => return Ok(stats),
+            (0, waiting) => {
+                let all = queued.max(waiting);
+                progress.show(|| format!("{waiting} of {all} wait to be embedded"));
+            }
+            (left, _) => {
+                progress.show(|| format!("the words of {left} memories are to be indexed"));
+            }
         }
-        if waiting == 0 {
-            return Ok(stats);
-        }
-        progress.show(|| format!("{waiting} of {} wait to be embedded", queued.max(waiting)));
         sleep(POLL_INTERVAL).await;
     }
 }
@@ -297,14 +281,14 @@ fn indexed(stats: &GetMemoryStatsResponse) -> String {
     }
 }
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct ListArgs {
     /// Only memories of this subject [default: all]
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
     /// Only this kind [default: any]
-    #[arg(long, value_parser = one_of(choice::KINDS))]
-    kind: Option<MemoryKind>,
+    #[arg(long, value_parser = one_of("MemoryKind"))]
+    kind: Option<i32>,
     /// Only memories with this tag
     #[arg(long)]
     tag: Option<String>,
@@ -312,34 +296,22 @@ pub struct ListArgs {
     #[arg(long, value_name = "TEXT", conflicts_with = "subject")]
     subject_prefix: Option<String>,
     /// Only memories with matching metadata, such as '{"source": "crm", "year": {"$gte": 2020}}'
-    #[arg(long, value_name = "JSON")]
-    metadata: Option<String>,
+    #[arg(long = "metadata", value_name = "JSON")]
+    metadata_filter_json: Option<String>,
     /// Include superseded and expired memories
-    #[arg(long)]
-    history: bool,
+    #[arg(long = "history")]
+    include_history: bool,
     /// Maximum number to print; 0 prints all
     #[arg(long, value_name = "N", default_value_t = 100)]
+    #[serde(skip)]
     limit: usize,
 }
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct ExportArgs {
     /// Only memories of this subject [default: all]
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
-}
-
-async fn list(target: &Target, args: ListArgs) -> Result<(), CliError> {
-    let request = ListMemoriesRequest {
-        subject: args.subject.unwrap_or_default(),
-        kind: number(args.kind),
-        tag: args.tag.unwrap_or_default(),
-        include_history: args.history,
-        metadata_filter_json: args.metadata.unwrap_or_default(),
-        subject_prefix: args.subject_prefix.unwrap_or_default(),
-        ..ListMemoriesRequest::default()
-    };
-    target.list(&request, args.limit, MEMORIES).await
 }
 
 const MEMORIES: &[ListColumn] = &[
@@ -356,13 +328,6 @@ const SUBJECTS: &[ListColumn] = &[
     ("MEMORIES", "memories", Count),
 ];
 
-fn subjects(prefix: String) -> ListSubjectsRequest {
-    ListSubjectsRequest {
-        prefix,
-        ..ListSubjectsRequest::default()
-    }
-}
-
 async fn show(target: &Target, id: String) -> Result<(), CliError> {
     let request = GetMemoryRequest {
         id,
@@ -373,15 +338,6 @@ async fn show(target: &Target, id: String) -> Result<(), CliError> {
             described(&reply.memory.clone().unwrap_or_default())
         })
         .await
-}
-
-async fn export(target: &Target, args: ExportArgs) -> Result<(), CliError> {
-    let request = ListMemoriesRequest {
-        subject: args.subject.unwrap_or_default(),
-        include_history: true,
-        ..ListMemoriesRequest::default()
-    };
-    target.export(&request).await
 }
 
 /// State of a memory for a table, in one word.
@@ -460,16 +416,17 @@ fn pin(memory: &Memory) -> &'static str {
 /// Maximum bytes read from stdin. The daemon enforces its own limit.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct AddArgs {
     /// Subject of the memory
     #[arg(long, value_name = "ID")]
     subject: String,
     /// Kind of the memory
-    #[arg(long, value_parser = one_of(choice::KINDS))]
-    kind: MemoryKind,
+    #[arg(long, value_parser = one_of("MemoryKind"))]
+    kind: i32,
     /// The fact as text; `-` reads stdin
-    text: String,
+    #[arg(value_name = "TEXT")]
+    content: String,
     /// Tag; can be repeated
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
@@ -477,75 +434,55 @@ pub struct AddArgs {
     #[arg(long, value_name = "X")]
     importance: Option<f32>,
     /// Subjects that may recall it [default: private]
-    #[arg(long, value_parser = one_of(choice::VISIBILITIES))]
-    visibility: Option<Visibility>,
+    #[arg(long, value_parser = one_of("Visibility"))]
+    visibility: Option<i32>,
     /// Whether feedback corrects or confirms
-    #[arg(long, value_parser = one_of(choice::POLARITIES))]
-    polarity: Option<Polarity>,
+    #[arg(long, value_parser = one_of("Polarity"))]
+    polarity: Option<i32>,
     /// Put it first in the manifest
-    #[arg(long)]
-    pin: bool,
+    #[arg(long = "pin")]
+    pinned: bool,
     /// Memory that it replaces
-    #[arg(long, value_name = "ID")]
-    supersedes: Option<String>,
-    /// What to do if a memory already states it in slightly different text [default: merge]
-    #[arg(long, value_parser = one_of(choice::NEAR_DUPLICATES))]
-    near_duplicate: Option<NearDuplicate>,
+    #[arg(long = "supersedes", value_name = "ID")]
+    supersedes_id: Option<String>,
+    /// What to do if a memory already states it in slightly different text: merge the two, refuse
+    /// it, or keep it as a memory of its own [default: merge]
+    #[arg(long, value_parser = one_of("NearDuplicate"))]
+    near_duplicate: Option<i32>,
     /// When it was observed, such as 2026-01-31 [default: now]
-    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
-    observed: Option<Timestamp>,
+    #[arg(long = "observed", value_name = "TIME", value_parser = moment)]
+    observed_at: Option<String>,
     /// When it expires and is no longer recalled [default: never]
-    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
-    expires: Option<Timestamp>,
+    #[arg(long = "expires", value_name = "TIME", value_parser = moment)]
+    expires_at: Option<String>,
     /// Idempotency key: a repeat with the same key and fact has no effect
-    #[arg(long, value_name = "KEY")]
-    key: Option<String>,
+    #[arg(long = "key", value_name = "KEY")]
+    idempotency_key: Option<String>,
     /// Your own key for it; replaces the subject's memory that has the same key
     #[arg(long, value_name = "KEY")]
     external_key: Option<String>,
     /// Metadata: NAME=TEXT, which can be repeated, or a JSON object
     #[arg(long, value_name = "NAME=TEXT|JSON")]
+    #[serde(skip)]
     metadata: Vec<String>,
     /// Never merge it with another memory, not even with an identical one
     #[arg(long)]
     keep_apart: bool,
 }
 
-async fn add(target: &Target, args: AddArgs) -> Result<(), CliError> {
-    let content = match &*args.text {
-        "-" => output::blocking(read_text).await?,
-        _ => args.text,
-    };
-    let (mut metadata_json, mut metadata) = (String::new(), BTreeMap::new());
-    for noted in args.metadata {
+async fn add(target: &Target, args: &AddArgs) -> Result<(), CliError> {
+    let mut request: RememberRequest = request(args)?;
+    if request.content == "-" {
+        request.content = output::blocking(read_text).await?;
+    }
+    for noted in &args.metadata {
         match noted.split_once('=') {
             Some((name, text)) if !noted.starts_with('{') => {
-                metadata.insert(name.to_owned(), text.to_owned());
+                request.metadata.insert(name.to_owned(), text.to_owned());
             }
-            _ => metadata_json += &noted,
+            _ => request.metadata_json += noted,
         }
     }
-    let request = RememberRequest {
-        subject: args.subject,
-        kind: args.kind.into(),
-        content,
-        tags: args.tags,
-        importance: args.importance,
-        source: None,
-        observed_at: args.observed,
-        expires_at: args.expires,
-        supersedes_id: args.supersedes.unwrap_or_default(),
-        pinned: args.pin,
-        polarity: number(args.polarity),
-        idempotency_key: args.key.unwrap_or_default(),
-        visibility: number(args.visibility),
-        near_duplicate: number(args.near_duplicate),
-        external_key: args.external_key.unwrap_or_default(),
-        metadata_json,
-        vector: Vec::new(),
-        keep_apart: args.keep_apart,
-        metadata,
-    };
     let done = target.call(&request).await?;
     let outcome = short_name("RememberOutcome", done.outcome);
     if target.json {
@@ -567,35 +504,38 @@ fn read_text() -> Result<String, CliError> {
     String::from_utf8(bytes).map_err(|_| CliError::failed(Exit::Io, problem))
 }
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct ForgetArgs {
     /// Forget the memory with this id, and those it superseded
     #[arg(long, conflicts_with_all = ["subject", "kinds", "tags", "after", "before"])]
+    #[serde(skip)]
     id: Option<String>,
     /// Forget all memories of this subject, or those selected by filters
     #[arg(long, value_name = "ID")]
     subject: Option<String>,
     /// Filter: only this kind; can be repeated
-    #[arg(long = "kind", id = "kinds", value_parser = one_of(choice::KINDS))]
-    kinds: Vec<MemoryKind>,
+    #[arg(long = "kind", value_parser = one_of("MemoryKind"))]
+    kinds: Vec<i32>,
     /// Filter: only memories with this tag; can be repeated
-    #[arg(long = "tag", id = "tags", value_name = "TAG")]
+    #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
     /// Filter: only memories observed at or after this time, such as 2026-01-31
     #[arg(long, value_name = "TIME", value_parser = moment)]
-    after: Option<Timestamp>,
+    after: Option<String>,
     /// Filter: only memories observed before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
-    before: Option<Timestamp>,
+    before: Option<String>,
     /// Only count the memories
     #[arg(long)]
+    #[serde(skip)]
     dry_run: bool,
     /// Do not ask for confirmation
     #[arg(long)]
+    #[serde(skip)]
     yes: bool,
 }
 
-async fn forget(target: &Target, args: ForgetArgs) -> Result<(), CliError> {
+async fn forget(target: &Target, args: &ForgetArgs) -> Result<(), CliError> {
     let (dry_run, yes) = (args.dry_run, args.yes);
     let what = args.what()?;
     if dry_run || !yes {
@@ -625,21 +565,15 @@ async fn forget(target: &Target, args: ForgetArgs) -> Result<(), CliError> {
 }
 
 impl ForgetArgs {
-    fn what(self) -> Result<What, CliError> {
+    fn what(&self) -> Result<What, CliError> {
         let filters = !self.kinds.is_empty()
             || !self.tags.is_empty()
             || self.after.is_some()
             || self.before.is_some();
-        match (self.id, self.subject) {
-            (Some(id), _) => Ok(What::Id(id)),
-            (None, Some(subject)) if !filters => Ok(What::Subject(subject)),
-            (None, subject) if filters => Ok(What::Filter(MemoryFilter {
-                subject: subject.unwrap_or_default(),
-                kinds: kinds(self.kinds),
-                tags: self.tags,
-                after: self.after,
-                before: self.before,
-            })),
+        match (&self.id, &self.subject) {
+            (Some(id), _) => Ok(What::Id(id.clone())),
+            (None, Some(subject)) if !filters => Ok(What::Subject(subject.clone())),
+            (None, _) if filters => Ok(What::Filter(request(self)?)),
             (None, _) => Err(CliError::usage("specify --id, --subject, or a filter")),
         }
     }
@@ -661,6 +595,7 @@ const FORGOTTEN: &[ListColumn] = &[
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use memoird_proto::v1::{MemoryFilter, MemoryKind};
     use prost_types::Timestamp as ApiTimestamp;
 
     use super::*;

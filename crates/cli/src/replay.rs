@@ -14,15 +14,13 @@ use memoird_proto::v1::{AppendRequest, AppendResponse, MessageFormat};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use super::choice::{FORMATS, one_of};
 use super::connect::{ClientArgs, Target};
-use super::lines::Lines;
+use super::lines::{Lines, ParsedLines};
 use super::progress::Progress;
 use super::{clock, output};
 use crate::exit::{CliError, is_transport};
@@ -33,8 +31,8 @@ pub struct ReplayArgs {
     file: PathBuf,
     /// Message format of the file
     // Not `openai-responses`: the items of its array are not standalone messages.
-    #[arg(long, value_parser = one_of(&FORMATS[..2]))]
-    pub format: MessageFormat,
+    #[arg(long, value_parser = ["openai", "anthropic"])]
+    format: String,
     /// Prefix for the ids of the sessions
     #[arg(long, value_name = "PREFIX", default_value = "")]
     session_prefix: String,
@@ -49,6 +47,13 @@ pub struct ReplayArgs {
 }
 
 impl ReplayArgs {
+    pub fn format(&self) -> MessageFormat {
+        match &*self.format {
+            "anthropic" => MessageFormat::Anthropic,
+            _ => MessageFormat::Openai,
+        }
+    }
+
     /// Starts to read the file, at most `ahead` conversations in advance.
     ///
     /// The first error ends the conversations.
@@ -56,7 +61,7 @@ impl ReplayArgs {
     /// # Errors
     /// If the file cannot be opened.
     pub fn conversations(&self, ahead: usize) -> Result<(Progress, Conversations), CliError> {
-        let (lines, format) = (Lines::open(&self.file, LINE_BYTES_MAX)?, self.format);
+        let (lines, format) = (Lines::open(&self.file, LINE_BYTES_MAX)?, self.format());
         let progress = lines.progress();
         Ok((progress, read(lines, format, ahead)))
     }
@@ -71,7 +76,7 @@ pub async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), CliError> 
     let (progress, conversations) = args.conversations(concurrency)?;
     let player = Arc::new(ReplayContext {
         target: client.target()?,
-        format: args.format,
+        format: args.format(),
         session_prefix: args.session_prefix,
         retry_for: args.retry_for,
         counts: Mutex::default(),
@@ -100,7 +105,7 @@ async fn play_all(
             line = conversations.recv(), if end.is_none() && playing.len() < concurrency => {
                 match line {
                     Some(Ok(conversation)) => {
-                        playing.spawn(Arc::clone(player).play(conversation));
+                        playing.spawn(Arc::clone(player).play(conversation.item));
                     }
                     Some(Err(error)) => end = Some(Err(error)),
                     None => end = Some(Ok(())),
@@ -340,7 +345,7 @@ fn is_retryable(status: &Status) -> bool {
 /// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 
-pub type Conversations = mpsc::Receiver<Result<Conversation, CliError>>;
+pub type Conversations = ParsedLines<Conversation>;
 
 /// One line of the file.
 #[derive(Debug)]
@@ -483,7 +488,7 @@ mod tests {
             let mut from = read(lines, format, 16);
             let mut all = Vec::new();
             while let Some(conversation) = from.recv().await {
-                all.push(conversation);
+                all.push(conversation.map(|parsed| parsed.item));
             }
             all
         })

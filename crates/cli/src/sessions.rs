@@ -2,22 +2,24 @@
 
 use std::collections::VecDeque;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use memoird_proto::v1::{
     CopySessionRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest,
     GetSessionResponse, HistoryScope, ListSessionsRequest, PatchStateRequest, RewindSessionRequest,
-    RewindSessionResponse, SessionInfo, SessionOrder, Turn,
+    RewindSessionResponse, SessionInfo, Turn,
 };
 use prost_types::Timestamp;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tonic::Code;
 
+use super::choice::{as_map, moment, one_of, request};
 use super::compaction::CompactArgs;
 use super::connect::{ClientArgs, Target};
 use super::erase::{EraseArgs, EraseSubjectArgs};
 use super::list::{Age, Count, ListColumn, Size, Text, Until};
 use super::pages::PAGE_MAX;
-use super::{choice, clock, compaction, erase, json, output, redact, transcript};
+use super::{clock, compaction, erase, json, output, redact, transcript};
 use crate::exit::CliError;
 
 #[derive(Subcommand)]
@@ -52,10 +54,11 @@ pub enum SessionsCommand {
     EraseSubject(EraseSubjectArgs),
 }
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct ListArgs {
     /// Maximum number to print; 0 prints all
     #[arg(long, value_name = "N", default_value_t = 100)]
+    #[serde(skip)]
     limit: usize,
     /// Only sessions with this id prefix
     #[arg(long, value_name = "PREFIX")]
@@ -65,26 +68,17 @@ pub struct ListArgs {
     subject: Option<String>,
     /// Only sessions with this label; can be repeated to require all of them
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    #[serde(serialize_with = "as_map")]
     labels: Vec<(String, String)>,
     /// Only sessions used after this time, such as 2026-01-31
-    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
-    used_after: Option<Timestamp>,
+    #[arg(long = "used-after", value_name = "TIME", value_parser = moment)]
+    updated_after: Option<String>,
     /// Only sessions used before this time
-    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
-    used_before: Option<Timestamp>,
-    /// Sort order
-    #[arg(long, value_enum, default_value_t = ListOrder::Newest)]
-    order: ListOrder,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ListOrder {
-    /// Most recently used first
-    Newest,
-    /// Longest idle first
-    Oldest,
-    /// By id
-    Id,
+    #[arg(long = "used-before", value_name = "TIME", value_parser = moment)]
+    updated_before: Option<String>,
+    /// Sort order: most recently used first, longest idle first, or by id
+    #[arg(long, value_parser = one_of("SessionOrder"), default_value = "newest")]
+    order: i32,
 }
 
 #[derive(Args)]
@@ -101,27 +95,30 @@ fn label(text: &str) -> Result<(String, String), &'static str> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct RewindArgs {
     /// Session id, chosen by the bot
-    id: String,
+    #[arg(value_name = "ID")]
+    session_id: String,
     /// Seq of the newest turn to keep; 0 removes all turns
-    #[arg(long, value_name = "SEQ")]
-    after: u64,
+    #[arg(long = "after", value_name = "SEQ")]
+    after_seq: u64,
 }
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct CopyArgs {
     /// Session id, chosen by the bot
-    id: String,
+    #[arg(value_name = "ID")]
+    session_id: String,
     /// Id of the copy; must not be in use by a live session
-    target: String,
+    #[arg(value_name = "TARGET")]
+    target_session_id: String,
     /// Generation of the session [default: the live one, or else the newest]
     #[arg(long, value_name = "ULID")]
     generation: Option<String>,
     /// Seq of the last turn to copy [default: copy all]
-    #[arg(long, value_name = "SEQ")]
-    through: Option<u64>,
+    #[arg(long = "through", value_name = "SEQ")]
+    through_seq: Option<u64>,
 }
 
 #[derive(Args)]
@@ -142,36 +139,24 @@ pub struct ShowArgs {
 pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result<(), CliError> {
     let target = client.target()?;
     match command {
-        SessionsCommand::List(args) => list(&target, args).await,
+        SessionsCommand::List(args) => {
+            let request: ListSessionsRequest = request(&args)?;
+            target.list(&request, args.limit, SESSIONS).await
+        }
         SessionsCommand::Show(args) => show(&target, &args).await,
-        SessionsCommand::Compact(args) => compaction::compact(&target, args).await,
+        SessionsCommand::Compact(args) => compaction::compact(&target, &args).await,
         SessionsCommand::UndoCompaction { id } => compaction::undo(&target, id).await,
-        SessionsCommand::Rewind(args) => rewind(&target, args).await,
+        SessionsCommand::Rewind(args) => {
+            let request: RewindSessionRequest = request(&args)?;
+            target.show(&request, rewound).await
+        }
         SessionsCommand::Label(args) => give_labels(&target, args).await,
-        SessionsCommand::Copy(args) => copy(&target, args).await,
+        SessionsCommand::Copy(args) => copy(&target, &args).await,
         SessionsCommand::Redact(args) => redact::run(&target, args).await,
         SessionsCommand::Erase(args) => erase::session(&target, args).await,
         SessionsCommand::EraseSubject(args) => erase::subject(&target, args).await,
         SessionsCommand::End { id } => end(&target, id).await,
     }
-}
-
-async fn list(target: &Target, args: ListArgs) -> Result<(), CliError> {
-    let order = match args.order {
-        ListOrder::Newest => SessionOrder::Newest,
-        ListOrder::Oldest => SessionOrder::Oldest,
-        ListOrder::Id => SessionOrder::Id,
-    };
-    let request = ListSessionsRequest {
-        id_prefix: args.id_prefix.unwrap_or_default(),
-        subject: args.subject.unwrap_or_default(),
-        labels: args.labels.into_iter().collect(),
-        updated_after: args.used_after,
-        updated_before: args.used_before,
-        order: order.into(),
-        ..ListSessionsRequest::default()
-    };
-    target.list(&request, args.limit, SESSIONS).await
 }
 
 const SESSIONS: &[ListColumn] = &[
@@ -261,15 +246,6 @@ async fn history(
     Ok(turns)
 }
 
-async fn rewind(target: &Target, args: RewindArgs) -> Result<(), CliError> {
-    let request = RewindSessionRequest {
-        session_id: args.id,
-        after_seq: args.after,
-        ..RewindSessionRequest::default()
-    };
-    target.show(&request, rewound).await
-}
-
 fn rewound(reply: &RewindSessionResponse) -> String {
     let turns = output::counted(reply.removed_turns, "turn", "turns");
     let table = transcript::table(&reply.removed);
@@ -312,14 +288,8 @@ fn labels(info: &SessionInfo) -> String {
     labels.collect::<Vec<_>>().join(" ")
 }
 
-async fn copy(target: &Target, args: CopyArgs) -> Result<(), CliError> {
-    let request = CopySessionRequest {
-        session_id: args.id,
-        target_session_id: args.target,
-        generation: args.generation.unwrap_or_default(),
-        through_seq: args.through.unwrap_or_default(),
-        ..CopySessionRequest::default()
-    };
+async fn copy(target: &Target, args: &CopyArgs) -> Result<(), CliError> {
+    let request: CopySessionRequest = request(args)?;
     target
         .show(&request, |reply| {
             let turns = output::counted(reply.turns, "turn", "turns");

@@ -9,11 +9,11 @@ use clap::{Args, ValueEnum};
 use memoird_core::window::Policy as Chosen;
 use memoird_proto::v1::window_policy::Policy;
 use memoird_proto::v1::{
-    Budget, GetContextRequest, GetContextResponse, HeadTail, MessageFormat, Salience,
-    SlidingWindow, TokenBudget, WindowPolicy,
+    Budget, GetContextRequest, GetContextResponse, HeadTail, Salience, SlidingWindow, TokenBudget,
+    WindowPolicy,
 };
 
-use super::choice::{FORMATS, number, one_of};
+use super::choice::one_of;
 use super::connect::ClientArgs;
 use super::output;
 use crate::exit::{CliError, Exit};
@@ -36,8 +36,8 @@ pub struct WindowArgs {
     #[arg(long, value_name = "TOKENS")]
     context_window: Option<u64>,
     /// Also print the messages, in the format of this provider
-    #[arg(long, value_parser = one_of(FORMATS))]
-    format: Option<MessageFormat>,
+    #[arg(long, value_parser = one_of("MessageFormat"))]
+    format: Option<i32>,
 }
 
 /// Window policies, named as in the configuration.
@@ -86,7 +86,7 @@ impl WindowArgs {
             model: self.model.clone().unwrap_or_default(),
             budget: Some(budget),
             policy: self.policy()?,
-            format: number(self.format),
+            format: self.format.unwrap_or_default(),
             peek: true,
             ..GetContextRequest::default()
         })
@@ -131,6 +131,8 @@ impl PolicyName {
 
 #[cfg(test)]
 mod tests {
+    use memoird_proto::v1::MessageFormat;
+
     use super::*;
 
     fn args(policy: Option<PolicyName>, turns: Option<u32>) -> WindowArgs {
@@ -140,7 +142,7 @@ mod tests {
             policy,
             turns,
             context_window: Some(9_000),
-            format: Some(MessageFormat::Anthropic),
+            format: Some(MessageFormat::Anthropic.into()),
         }
     }
 

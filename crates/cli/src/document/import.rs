@@ -10,7 +10,7 @@ use memoird_proto::v1::{Document, PutDocumentRequest, document};
 
 use crate::connect::Target;
 use crate::exit::CliError;
-use crate::lines::{Line, Lines};
+use crate::lines::{Lines, ParsedLine};
 use crate::{clock, json, output};
 
 /// Maximum length of a line in bytes, larger than that of any document in JSON.
@@ -24,18 +24,17 @@ pub struct ImportArgs {
     file: PathBuf,
 }
 
-/// A document, with the number and the length in bytes of its line.
-type ReadDocument = (Document, usize, u64);
-
 /// Imports the documents. Their versions restart at 1, and expired documents are skipped.
 pub(super) async fn run(target: &Target, args: &ImportArgs) -> Result<(), CliError> {
     let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
     let (name, progress) = (lines.name().to_owned(), lines.progress());
-    let mut documents = lines.parse(WAITING_MAX, read);
+    let mut documents = lines.parse(WAITING_MAX, |lines, line| {
+        let document = json::read(line.text, &["namespace", "key"]);
+        document.map_err(|error| lines.no_json(line.number, &error))
+    });
     let (mut imported, mut skipped) = (0_u64, 0_u64);
-    while let Some(read) = documents.recv().await.transpose()? {
-        let (document, line, bytes): ReadDocument = read;
-        match store(target, document).await {
+    while let Some(ParsedLine { item, line, bytes }) = documents.recv().await.transpose()? {
+        match store(target, item).await {
             Ok(true) => imported += 1,
             Ok(false) => skipped += 1,
             Err(error) => {
@@ -49,12 +48,6 @@ pub(super) async fn run(target: &Target, args: &ImportArgs) -> Result<(), CliErr
     }
     drop(progress);
     output::imported(target.json, imported, skipped)
-}
-
-fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadDocument, CliError> {
-    let document = json::read(line.text, &["namespace", "key"])
-        .map_err(|error| lines.no_json(line.number, &error))?;
-    Ok((document, line.number, line.text.len() as u64))
 }
 
 /// Stores a document unless it exists or has expired. Returns whether it was stored.

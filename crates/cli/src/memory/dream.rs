@@ -4,13 +4,15 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use memoird_proto::v1::RunDreamRequest;
+use serde::Serialize;
 use serde_json::Value;
 
+use crate::choice::request;
 use crate::connect::Target;
 use crate::exit::CliError;
 use crate::output;
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct DreamArgs {
     /// Tenant to consolidate [default: all]
     #[arg(long, value_name = "ID")]
@@ -20,11 +22,8 @@ pub struct DreamArgs {
     dry_run: bool,
 }
 
-pub(super) async fn run(target: &Target, args: DreamArgs) -> Result<(), CliError> {
-    let request = RunDreamRequest {
-        tenant: args.tenant.unwrap_or_default(),
-        dry_run: args.dry_run,
-    };
+pub(super) async fn run(target: &Target, args: &DreamArgs) -> Result<(), CliError> {
+    let request: RunDreamRequest = request(args)?;
     let reply = target.call(&request).await?;
     let json_text = reply.report_json;
     let report: Value = serde_json::from_str(&json_text).unwrap_or(Value::String(json_text));

@@ -9,10 +9,11 @@ use memoird_proto::v1::{GetMemoryStatsRequest, Memory, RecallMode, RecallRequest
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::choice::{MODES, one_of};
+use crate::choice::one_of;
 use crate::connect::Target;
 use crate::exit::{CliError, Exit};
-use crate::lines::Lines;
+use crate::json::short_name;
+use crate::lines::{Lines, ParsedLine};
 use crate::progress::Progress;
 use crate::{clock, output};
 
@@ -34,8 +35,8 @@ pub struct EvalArgs {
     file: PathBuf,
     /// Search mode; can be repeated [default: lexical, and hybrid if an embedder is configured];
     /// the last one is repeated with the reranker, if one is configured
-    #[arg(long = "mode", value_parser = one_of(MODES))]
-    modes: Vec<RecallMode>,
+    #[arg(long = "mode", value_parser = one_of("RecallMode"))]
+    modes: Vec<i32>,
     /// Number of hits of each recall
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     limit: u32,
@@ -66,7 +67,6 @@ struct ExpectedSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EvalMode {
     mode: RecallMode,
-    name: &'static str,
     is_reranked: bool,
 }
 
@@ -84,8 +84,7 @@ struct ModeResults {
 
 pub(super) async fn run(target: &Target, args: EvalArgs) -> Result<(), CliError> {
     let questions = read(&args.file).await?;
-    let request = GetMemoryStatsRequest {};
-    let stats = target.call(&request).await?;
+    let stats = target.call(&GetMemoryStatsRequest {}).await?;
     let waiting = stats.embedding_queued + stats.words_queued;
     if waiting > 0 {
         let waiting = output::count(waiting);
@@ -94,7 +93,9 @@ pub(super) async fn run(target: &Target, args: EvalArgs) -> Result<(), CliError>
         ));
     }
     let is_embedding = !stats.embedding_model.is_empty();
-    let modes = modes(&args.modes, is_embedding, !stats.reranker.is_empty());
+    let asked = args.modes.iter();
+    let asked: Vec<_> = asked.flat_map(|mode| RecallMode::try_from(*mode)).collect();
+    let modes = modes(&asked, is_embedding, !stats.reranker.is_empty());
     let progress = Progress::new(Some((modes.len() * questions.len()) as u64));
     let mut results = Vec::with_capacity(modes.len());
     for mode_run in modes {
@@ -126,16 +127,12 @@ fn modes(asked: &[RecallMode], is_embedding: bool, is_reranking: bool) -> Vec<Ev
         asked => asked.contains(&mode),
     };
     let order = [RecallMode::Lexical, RecallMode::Vector, RecallMode::Hybrid];
-    let name = |mode| MODES.iter().find(|(_, value, _)| *value == mode);
     let wanted = order.into_iter().filter(|mode| is_wanted(*mode));
-    let mode_run = |mode| {
-        Some(EvalMode {
-            mode,
-            name: name(mode)?.0,
-            is_reranked: false,
-        })
+    let mode_run = |mode| EvalMode {
+        mode,
+        is_reranked: false,
     };
-    let mut modes: Vec<EvalMode> = wanted.filter_map(mode_run).collect();
+    let mut modes: Vec<EvalMode> = wanted.map(mode_run).collect();
     let last = modes.last().filter(|_| is_reranking).copied();
     modes.extend(last.map(|mode_run| EvalMode {
         is_reranked: true,
@@ -145,12 +142,13 @@ fn modes(asked: &[RecallMode], is_embedding: bool, is_reranking: bool) -> Vec<Ev
 }
 
 impl EvalMode {
+    fn name(self) -> String {
+        short_name("RecallMode", self.mode.into())
+    }
+
     fn title(self) -> String {
-        if self.is_reranked {
-            format!("{}, reranked", self.name)
-        } else {
-            self.name.to_owned()
-        }
+        let reranked = if self.is_reranked { ", reranked" } else { "" };
+        format!("{}{reranked}", self.name())
     }
 }
 
@@ -164,12 +162,12 @@ async fn read(file: &Path) -> Result<Vec<Question>, CliError> {
         question.checked().map_err(problem)
     });
     let mut questions = Vec::new();
-    while let Some(question) = read.recv().await.transpose()? {
+    while let Some(ParsedLine { item, .. }) = read.recv().await.transpose()? {
         if questions.len() == QUESTIONS_MAX {
             let problem = format!("{name}: has more than {QUESTIONS_MAX} questions");
             return Err(CliError::failed(Exit::Data, problem));
         }
-        questions.push(question);
+        questions.push(item);
     }
     if questions.is_empty() {
         Err(CliError::failed(
@@ -190,11 +188,8 @@ async fn ask(
 ) -> Result<ModeResults, CliError> {
     let mut found = ModeResults::default();
     // Warm-up: the first call opens files, which would distort the latencies.
-    let first = questions
-        .first()
-        .map(|question| question.request(mode_run, limit));
-    if let Some(first) = first {
-        target.call(&first).await?;
+    if let Some(first) = questions.first() {
+        target.call(&first.request(mode_run, limit)).await?;
     }
     for question in questions {
         let request = question.request(mode_run, limit);
@@ -295,7 +290,7 @@ impl ModeResults {
     fn json(&self, mode_run: EvalMode) -> Value {
         let shares = DEPTHS.map(|depth| (depth.to_string(), json!(self.share(depth))));
         json!({
-            "mode": mode_run.name,
+            "mode": mode_run.name(),
             "reranked": mode_run.is_reranked,
             "recall_at": serde_json::Map::from_iter(shares),
             "mrr": self.reciprocal_rank(),

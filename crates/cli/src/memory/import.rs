@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use clap::Args;
 use memoird_proto::v1::{ImportMemoriesRequest, Memory};
 use prost::Message;
-use tokio::sync::mpsc::Receiver;
 
 use crate::connect::Target;
 use crate::exit::CliError;
-use crate::lines::{Line, Lines};
+use crate::lines::{Line, Lines, ParsedLines};
 use crate::progress::Progress;
 use crate::{json, output};
 
@@ -29,13 +28,6 @@ const WAITING_MAX: usize = 64;
 pub struct ImportArgs {
     /// JSON lines written by `memoird memory export`; `-` reads stdin
     file: PathBuf,
-}
-
-/// A memory, and the line it was read from.
-struct ReadMemory {
-    memory: Memory,
-    line: usize,
-    text_bytes: u64,
 }
 
 /// The memories of one call.
@@ -63,7 +55,7 @@ pub(super) async fn run(target: &Target, args: &ImportArgs) -> Result<(), CliErr
 /// Returns how many memories were new, and how many existed already.
 async fn store(
     target: &Target,
-    mut memories: Receiver<Result<ReadMemory, CliError>>,
+    mut memories: ParsedLines<Memory>,
     name: &str,
     progress: &Progress,
 ) -> Result<(u64, u64), CliError> {
@@ -94,20 +86,13 @@ async fn store(
     Ok((imported, skipped))
 }
 
-fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadMemory, CliError> {
-    let memory = json::read(line.text, &REQUIRED);
-    Ok(ReadMemory {
-        memory: memory.map_err(|error| lines.no_json(line.number, &error))?,
-        line: line.number,
-        text_bytes: line.text.len() as u64,
-    })
+fn read(lines: &Lines, line: &Line<'_>) -> Result<Memory, CliError> {
+    json::read(line.text, &REQUIRED).map_err(|error| lines.no_json(line.number, &error))
 }
 
 impl Batch {
     /// Collects the memories for one call. `None` at the end.
-    async fn next(
-        memories: &mut Receiver<Result<ReadMemory, CliError>>,
-    ) -> Result<Option<Self>, CliError> {
+    async fn next(memories: &mut ParsedLines<Memory>) -> Result<Option<Self>, CliError> {
         let mut batch = Self::default();
         while batch.memories.len() < BATCH_MAX && batch.bytes < BATCH_BYTES_MAX {
             let Some(read) = memories.recv().await.transpose()? else {
@@ -117,9 +102,9 @@ impl Batch {
                 batch.lines.0 = read.line;
             }
             batch.lines.1 = read.line;
-            batch.text_bytes += read.text_bytes;
-            batch.bytes += read.memory.encoded_len();
-            batch.memories.push(read.memory);
+            batch.text_bytes += read.bytes;
+            batch.bytes += read.item.encoded_len();
+            batch.memories.push(read.item);
         }
         Ok(Some(batch).filter(|batch| !batch.memories.is_empty()))
     }

@@ -4,17 +4,19 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use memoird_proto::v1::{LearnSessionRequest, LearnSessionResponse, LearnedFact};
+use serde::Serialize;
 
-use crate::choice::kind_name;
+use crate::choice::{kind_name, request};
 use crate::connect::Target;
 use crate::exit::CliError;
 use crate::json::short_name;
 use crate::output;
 
-#[derive(Args)]
+#[derive(Args, Serialize)]
 pub struct LearnArgs {
     /// Session id
-    session: String,
+    #[arg(value_name = "SESSION")]
+    session_id: String,
     /// Generation of the session [default: the live one, or else the newest]
     #[arg(long, value_name = "ID")]
     generation: Option<String>,
@@ -26,13 +28,8 @@ pub struct LearnArgs {
     dry_run: bool,
 }
 
-pub(super) async fn run(target: &Target, args: LearnArgs) -> Result<(), CliError> {
-    let request = LearnSessionRequest {
-        session_id: args.session,
-        generation: args.generation.unwrap_or_default(),
-        subject: args.subject.unwrap_or_default(),
-        dry_run: args.dry_run,
-    };
+pub(super) async fn run(target: &Target, args: &LearnArgs) -> Result<(), CliError> {
+    let request: LearnSessionRequest = request(args)?;
     target
         .show(&request, |reply| readable(reply, args.dry_run))
         .await

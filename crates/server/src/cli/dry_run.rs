@@ -93,7 +93,7 @@ pub(super) async fn run(client: &ClientArgs, args: ReplayOrDryRunArgs) -> Result
         return replay::run(client, replay).await;
     }
     let (_, conversations) = replay.conversations(1)?;
-    let format = match replay.format {
+    let format = match replay.format() {
         v1::MessageFormat::Anthropic => MessageFormat::Anthropic,
         _ => MessageFormat::OpenAi,
     };
@@ -109,7 +109,7 @@ async fn simulate(
 ) -> Result<(), CliError> {
     let mut all = Vec::new();
     while let Some(conversation) = conversations.recv().await {
-        all.push(conversation?);
+        all.push(conversation?.item);
     }
     let sessions: Vec<&[Conversation]> = all.chunks(args.chain as usize).collect();
     let config = match &args.config {
