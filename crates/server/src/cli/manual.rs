@@ -18,7 +18,7 @@ const NAME: &str = "memoird";
 
 pub(crate) fn completions(shell: Shell) -> Result<(), CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut visible(&Cli::command()), NAME, &mut script);
+    clap_complete::generate(shell, &mut Cli::command(), NAME, &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }
 
@@ -40,7 +40,8 @@ fn write_pages(command: &Command, above: &[&str], dir: &Path) -> Result<(), CliE
     let written = page(command, above).and_then(|page| fs::write(&path, page));
     written.map_err(CliError::io(format!("cannot write {}", path.display())))?;
     let above = [above, &[name_of(command)]].concat();
-    shown(command).try_for_each(|command| write_pages(command, &above, dir))
+    let mut commands = command.get_subcommands();
+    commands.try_for_each(|command| write_pages(command, &above, dir))
 }
 
 fn page(command: &Command, above: &[&str]) -> io::Result<String> {
@@ -56,7 +57,7 @@ fn page(command: &Command, above: &[&str]) -> io::Result<String> {
     man.render_synopsis_section(&mut bytes)?;
     man.render_description_section(&mut bytes)?;
     man.render_options_section(&mut bytes)?;
-    if shown(command).next().is_some() {
+    if command.has_subcommands() {
         man.render_subcommands_section(&mut bytes)?;
     }
     match above {
@@ -94,30 +95,12 @@ fn see_also(above: &[&str]) -> Roff {
     roff
 }
 
-/// A copy without hidden arguments and commands, which completions would offer.
-fn visible(command: &Command) -> Command {
-    let arguments = command
-        .get_arguments()
-        .filter(|argument| !argument.is_hide_set());
-    Command::new(command.get_name().to_owned())
-        .about(command.get_about().cloned().unwrap_or_default())
-        .version(command.get_version().unwrap_or_default().to_owned())
-        .args(arguments.cloned())
-        .subcommands(shown(command).map(visible))
-}
-
 /// Uses the headings of the help for subcommands.
 fn worded(command: Command) -> Command {
     let command = command
         .subcommand_value_name("COMMAND")
         .subcommand_help_heading("COMMANDS");
     command.mut_subcommands(worded)
-}
-
-fn shown(command: &Command) -> impl Iterator<Item = &Command> {
-    command
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set())
 }
 
 /// The full name, such as `memoird-sessions-list`, of a built command.
