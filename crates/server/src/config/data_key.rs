@@ -2,22 +2,20 @@
 
 use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use memoird_core::config::{Environment, Problems, SecretRef};
 use memoird_store::{DataKey, DataKeyError};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 /// Maximum output of the program in bytes.
 const OUTPUT_BYTES_MAX: u64 = 1 << 10;
 /// Timeout of the program.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(30);
-/// How often to check whether the program has exited after closing its output, and the interval.
-const ENDS_LOOKS: u32 = 500;
-const ENDS_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -76,41 +74,33 @@ fn output_of(command: &[String]) -> Result<String, String> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| format!("the program could not be started: {error}"))?;
-    let outcome = wait(&mut child);
-    if outcome.is_err() {
-        // Fails if it has already exited, which is fine.
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-    outcome
-}
-
-fn wait(child: &mut Child) -> Result<String, String> {
-    let output = child.stdout.take().ok_or("its output cannot be read")?;
-    let (give, take) = mpsc::channel();
-    let reader = move || {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let (sender, receiver) = mpsc::channel();
+    let wait = move || {
         let mut text = String::new();
-        let read = output.take(OUTPUT_BYTES_MAX).read_to_string(&mut text);
+        let output = child
+            .stdout
+            .take()
+            .map(|output| output.take(OUTPUT_BYTES_MAX));
+        let read = output.map_or(Ok(0), |mut output| output.read_to_string(&mut text));
+        let ended = child.wait().and_then(|status| read.map(|_| (status, text)));
         // The receiver is gone after a timeout.
-        let _ = give.send(read.map(|_| text));
+        let _ = sender.send(ended);
     };
     thread::Builder::new()
         .name("data key".to_owned())
-        .spawn(reader)
+        .spawn(wait)
         .map_err(|error| error.to_string())?;
-    let text = take
-        .recv_timeout(COMMAND_TIME_MAX)
-        .map_err(|_| format!("took longer than {COMMAND_TIME_MAX:?}"))?
-        .map_err(|error| format!("its output cannot be read: {error}"))?;
-    // It has closed its output and should exit soon.
-    for _ in 0..ENDS_LOOKS {
-        match child.try_wait().map_err(|error| error.to_string())? {
-            Some(status) if status.success() => return Ok(text),
-            Some(status) => return Err(format!("the program failed: {status}")),
-            None => thread::sleep(ENDS_PAUSE),
+    match receiver.recv_timeout(COMMAND_TIME_MAX) {
+        Ok(Ok((status, text))) if status.success() => Ok(text),
+        Ok(Ok((status, _))) => Err(format!("the program failed: {status}")),
+        Ok(Err(error)) => Err(format!("its output cannot be read: {error}")),
+        Err(_) => {
+            // Fails if it has just exited, which is fine.
+            let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
+            Err(format!("took longer than {COMMAND_TIME_MAX:?}"))
         }
     }
-    Err("does not end".to_owned())
 }
 
 #[cfg(test)]
