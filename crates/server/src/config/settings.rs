@@ -22,8 +22,8 @@ const TLS: &str = "server.tls";
 const DATA_KEY: &str = "server.data_key";
 const POSTGRES: &str = "journal.postgres";
 
-/// Settings, or prefixes of them, that apply only at startup.
-const AT_START: [&str; 31] = [
+/// Settings that apply only at startup, in addition to those with the [`PREFIXES_AT_START`].
+const AT_START: [&str; 8] = [
     "data_dir",
     "journal.durability",
     POSTGRES,
@@ -32,30 +32,11 @@ const AT_START: [&str; 31] = [
     EMBEDDER,
     "long_term.open_files",
     RERANKER,
-    "search.cpu_share",
-    "search.enabled",
-    "server.admin_listen",
-    "server.connections.admin_max",
-    "server.connections.calls_without_key",
-    "server.connections.handshake_timeout",
-    "server.connections.idle_timeout",
-    "server.connections.keyless_timeout",
-    "server.connections.max_age",
-    "server.connections.max_age_grace",
-    "server.connections.max_per_address",
-    "server.connections.request_timeout",
-    "server.connections.write_timeout",
-    DATA_KEY,
-    "server.listen",
-    "server.max_calls_in_flight",
-    "server.max_connections",
-    "server.max_request_bytes",
-    "server.max_streams_per_connection",
-    "server.reflection",
-    TLS,
-    "server.unix.mode",
-    "server.unix.peers",
 ];
+
+/// Prefixes of settings that apply only at startup, and the exceptions.
+const PREFIXES_AT_START: [&str; 2] = ["search.", "server."];
+const SERVER_AT_ONCE: [&str; 2] = ["server.allow_without_keys", "server.shutdown_grace"];
 
 /// Prefixes of settings that daemons sharing a journal must agree on: any may serve or lead.
 const COMMON: [&str; 8] = [
@@ -150,7 +131,10 @@ impl Settings {
 }
 
 fn is_at_start(path: &str) -> bool {
-    AT_START.contains(&path)
+    let has_prefix = PREFIXES_AT_START
+        .iter()
+        .any(|prefix| path.starts_with(prefix));
+    AT_START.contains(&path) || has_prefix && !SERVER_AT_ONCE.contains(&path)
 }
 
 fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) {
