@@ -18,6 +18,7 @@ use memoird_store::transfer::{
     identify,
 };
 use serde_json::json;
+use tokio::runtime::Runtime;
 
 use super::verify::check_whole;
 use crate::config;
@@ -50,24 +51,25 @@ pub(crate) struct MigrateArgs {
     password_file: Option<PathBuf>,
 }
 
-enum MigrationTarget {
-    Dir(PathBuf),
-    #[cfg(feature = "postgres")]
-    Database(Box<memoird_postgres::PgOptions>),
+/// One side of a migration.
+struct Side {
+    files: DataFiles,
+    journal: JournalLocation,
 }
 
 pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     let (files, journal) = config::data_location(&args.config)?;
-    let place = args.place()?;
-    place.check_other(&files, &journal)?;
+    let from = Side { files, journal };
+    let to = args.target(&from.files)?;
+    to.check_other(&from)?;
     // The database connections need the runtime until both sides are closed.
     let runtime = new_runtime(false)?;
-    let mut source = open_source(&files, &journal, &runtime)?;
+    let mut source = from.open_source(&runtime)?;
     let (id, rows) = identify(&mut *source).map_err(of_store)?;
-    let mut target = open_target(&place, &files, &id, &runtime)?;
+    let mut target = to.open_target(&id, &runtime)?;
     // The target is marked as unfinished from here on.
-    let memories = open_memories(&files, &journal, &runtime)?;
-    let target_memories = place.open_memories(&files, &runtime)?;
+    let memories = from.open_memories(&runtime)?;
+    let target_memories = to.open_memories(&runtime)?;
     let mut compared = memories::copy_and_compare(&memories, &target_memories)?;
     if !compared.iter().all(TableComparison::is_same) {
         return report(&compared, json);
@@ -85,30 +87,39 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     .map_err(of_store)?;
     compared.splice(0..0, journals);
     drop(progress);
-    place.give_to_owner()?;
+    if !to.journal.is_outside_data_dir() {
+        let dir = to.files.data_dir.display();
+        let failed = CliError::io(format!("cannot change the owner of {dir}"));
+        to.files.give_to_owner().map_err(failed)?;
+    }
     report(&compared, json)?;
     if json {
         Ok(())
     } else {
-        output::print(&place.next(args, &files, &journal))
+        output::print(&to.next(args, &from))
     }
 }
 
 impl MigrateArgs {
-    fn place(&self) -> Result<MigrationTarget, CliError> {
+    fn target(&self, source: &DataFiles) -> Result<Side, CliError> {
         let is_database = ["postgres://", "postgresql://"]
             .iter()
             .any(|scheme| self.to.starts_with(scheme))
             || self.to.contains("host=");
         if is_database {
-            self.database()
-        } else {
-            Ok(MigrationTarget::Dir(PathBuf::from(&self.to)))
+            return Ok(Side {
+                files: source.clone(),
+                journal: self.database()?,
+            });
         }
+        Ok(Side {
+            files: DataFiles::of_dir(Path::new(&self.to), source.key),
+            journal: JournalLocation::DataDir,
+        })
     }
 
     #[cfg(feature = "postgres")]
-    fn database(&self) -> Result<MigrationTarget, CliError> {
+    fn database(&self) -> Result<JournalLocation, CliError> {
         use memoird_postgres::PgOptions;
         let invalid = |problem: String| CliError::usage(format!("--to {problem}"));
         let text = |path: &PathBuf| fs::read_to_string(path).map_err(CliError::no_input(path));
@@ -127,52 +138,41 @@ impl MigrateArgs {
         let ca = self.ca.as_ref().map(text).transpose()?;
         let options = PgOptions::parse(&self.to, password.as_deref(), ca.as_deref())
             .map_err(|problem| CliError::usage(format!("--database-ca: {problem}")))?;
-        Ok(MigrationTarget::Database(Box::new(options)))
+        Ok(JournalLocation::Postgres(Box::new(options)))
     }
 
     #[cfg(not(feature = "postgres"))]
-    fn database(&self) -> Result<MigrationTarget, CliError> {
+    fn database(&self) -> Result<JournalLocation, CliError> {
         let problem = "this memoird was built without the feature `postgres`; use a build with it";
         Err(CliError::usage(problem))
     }
 }
 
-impl MigrationTarget {
-    /// Gives files created by root to the owner of the directory.
-    fn give_to_owner(&self) -> Result<(), CliError> {
-        match self {
-            Self::Dir(dir) => {
-                let failed = CliError::io(format!("cannot change the owner of {}", dir.display()));
-                DataFiles::of_dir(dir, None).give_to_owner().map_err(failed)
-            }
-            #[cfg(feature = "postgres")]
-            Self::Database(_) => Ok(()),
-        }
-    }
-
+impl Side {
     /// Rejects the directory that contains the source journal.
-    fn check_other(&self, files: &DataFiles, journal: &JournalLocation) -> Result<(), CliError> {
-        match self {
-            Self::Dir(dir) if !journal.is_outside_data_dir() && is_same(dir, &files.data_dir) => {
-                let problem = format!("--to {}: the journal is already there", dir.display());
-                Err(CliError::usage(problem))
-            }
-            _ => Ok(()),
+    fn check_other(&self, source: &Self) -> Result<(), CliError> {
+        let are_files = [self, source].map(|side| !side.journal.is_outside_data_dir());
+        let dir = &self.files.data_dir;
+        if are_files == [true, true] && is_same(dir, &source.files.data_dir) {
+            let problem = format!("--to {}: the journal is already there", dir.display());
+            return Err(CliError::usage(problem));
         }
+        Ok(())
     }
 
     /// Returns the remaining steps for the operator.
-    fn next(&self, args: &MigrateArgs, files: &DataFiles, journal: &JournalLocation) -> String {
+    fn next(&self, args: &MigrateArgs, source: &Self) -> String {
         let config = args.config.display();
-        let (to, rest) = match self {
-            Self::Dir(dir) => {
-                let whole = |dir: &Path| fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-                let quoted = |dir: &Path| format!("{:?}", whole(dir).display().to_string());
-                let mut lines = format!("data_dir: {}", quoted(dir));
+        let (to, rest) = match &self.journal {
+            JournalLocation::DataDir => {
+                let dir = &self.files.data_dir;
+                let whole = fs::canonicalize(dir).unwrap_or_else(|_| dir.clone());
+                let mut lines = format!("data_dir: {:?}", whole.display().to_string());
+                let files = &source.files;
                 if files.memories_dir != DataFiles::of_dir(&files.data_dir, None).memories_dir {
                     lines += "\nlong_term:\n  dir: auto";
                 }
-                let rest = if journal.is_outside_data_dir() {
+                let rest = if source.journal.is_outside_data_dir() {
                     "and take journal.postgres out."
                 } else {
                     ""
@@ -180,7 +180,7 @@ impl MigrationTarget {
                 (lines, rest)
             }
             #[cfg(feature = "postgres")]
-            Self::Database(options) => {
+            JournalLocation::Postgres(options) => {
                 let mut lines = format!("journal:\n  postgres:\n    url: {:?}", args.to);
                 if options.has_password() {
                     lines += "\n    password: { file: PATH }";
@@ -194,42 +194,70 @@ impl MigrationTarget {
         format!("\nIn {config} say\n\n{to}\n\n{rest}")
     }
 
-    fn open_memories(
-        &self,
-        files: &DataFiles,
-        runtime: &tokio::runtime::Runtime,
-    ) -> Result<MemoryStore, CliError> {
-        match self {
-            Self::Dir(dir) => {
-                let files = DataFiles::of_dir(dir, files.key);
-                open_memories(&files, &JournalLocation::DataDir, runtime)
+    #[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
+    fn open_memories(&self, runtime: &Runtime) -> Result<MemoryStore, CliError> {
+        match &self.journal {
+            JournalLocation::DataDir => {
+                let options = FilesOptions {
+                    key: self.files.key,
+                    ..FilesOptions::default()
+                };
+                MemoryStore::open(&self.files.memories_dir, &options).map_err(of_store)
             }
             #[cfg(feature = "postgres")]
-            Self::Database(options) => {
-                open_memories(files, &JournalLocation::Postgres(options.clone()), runtime)
+            JournalLocation::Postgres(options) => {
+                let options = (**options).clone();
+                MemoryStore::in_postgres(options, runtime.handle()).map_err(of_store)
             }
         }
     }
-}
 
-#[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
-fn open_memories(
-    files: &DataFiles,
-    journal: &JournalLocation,
-    runtime: &tokio::runtime::Runtime,
-) -> Result<MemoryStore, CliError> {
-    match journal {
-        JournalLocation::DataDir => {
-            let options = FilesOptions {
-                key: files.key,
-                ..FilesOptions::default()
-            };
-            MemoryStore::open(&files.memories_dir, &options).map_err(of_store)
+    #[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
+    fn open_source(&self, runtime: &Runtime) -> Result<Box<dyn TransferSource>, CliError> {
+        let files = &self.files;
+        match &self.journal {
+            JournalLocation::DataDir => {
+                check_whole(files)?;
+                if files.journal().is_none() {
+                    let problem = format!("{} has no journal", files.data_dir.display());
+                    return Err(CliError::failed(Exit::NoInput, problem));
+                }
+                let source = SqliteTransfer::source(&files.data_dir, files.key);
+                Ok(Box::new(source.map_err(of_store)?))
+            }
+            #[cfg(feature = "postgres")]
+            JournalLocation::Postgres(options) => {
+                let options = (**options).clone();
+                let source = memoird_postgres::PgTransfer::source(options, runtime.handle());
+                Ok(Box::new(source.map_err(at("the source"))?))
+            }
         }
-        #[cfg(feature = "postgres")]
-        JournalLocation::Postgres(options) => {
-            let options = (**options).clone();
-            MemoryStore::in_postgres(options, runtime.handle()).map_err(of_store)
+    }
+
+    #[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
+    fn open_target(
+        &self,
+        source: &SourceId,
+        runtime: &Runtime,
+    ) -> Result<Box<dyn TransferTarget>, CliError> {
+        let files = &self.files;
+        match &self.journal {
+            JournalLocation::DataDir => {
+                check_whole(files)?;
+                let dir = &files.data_dir;
+                let target = SqliteTransfer::target(dir, files.key, source).map_err(of_store)?;
+                // An existing search index would belong to another journal.
+                let failed = CliError::io(format!("cannot write to {}", dir.display()));
+                files.wipe_derived().map_err(failed)?;
+                Ok(Box::new(target))
+            }
+            #[cfg(feature = "postgres")]
+            JournalLocation::Postgres(options) => {
+                let options = (**options).clone();
+                let handle = runtime.handle();
+                let target = memoird_postgres::PgTransfer::target(options, handle, source);
+                Ok(Box::new(target.map_err(at("--to"))?))
+            }
         }
     }
 }
@@ -237,57 +265,6 @@ fn open_memories(
 fn is_same(dir: &Path, other: &Path) -> bool {
     let whole = [dir, other].map(fs::canonicalize);
     matches!(&whole, [Ok(dir), Ok(other)] if dir == other)
-}
-
-#[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
-fn open_source(
-    files: &DataFiles,
-    journal: &JournalLocation,
-    runtime: &tokio::runtime::Runtime,
-) -> Result<Box<dyn TransferSource>, CliError> {
-    match journal {
-        JournalLocation::DataDir => {
-            check_whole(files)?;
-            if files.journal().is_none() {
-                let problem = format!("{} has no journal", files.data_dir.display());
-                return Err(CliError::failed(Exit::NoInput, problem));
-            }
-            let source = SqliteTransfer::source(&files.data_dir, files.key).map_err(of_store)?;
-            Ok(Box::new(source))
-        }
-        #[cfg(feature = "postgres")]
-        JournalLocation::Postgres(options) => {
-            let source =
-                memoird_postgres::PgTransfer::source((**options).clone(), runtime.handle());
-            Ok(Box::new(source.map_err(at("the source"))?))
-        }
-    }
-}
-
-#[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
-fn open_target(
-    place: &MigrationTarget,
-    files: &DataFiles,
-    source: &SourceId,
-    runtime: &tokio::runtime::Runtime,
-) -> Result<Box<dyn TransferTarget>, CliError> {
-    match place {
-        MigrationTarget::Dir(dir) => {
-            let files = DataFiles::of_dir(dir, files.key);
-            check_whole(&files)?;
-            let target = SqliteTransfer::target(dir, files.key, source).map_err(of_store)?;
-            // An existing search index would belong to another journal.
-            let failed = CliError::io(format!("cannot write to {}", dir.display()));
-            files.wipe_derived().map_err(failed)?;
-            Ok(Box::new(target))
-        }
-        #[cfg(feature = "postgres")]
-        MigrationTarget::Database(options) => {
-            let options = (**options).clone();
-            let target = memoird_postgres::PgTransfer::target(options, runtime.handle(), source);
-            Ok(Box::new(target.map_err(at("--to"))?))
-        }
-    }
 }
 
 /// Adds to a database error which side it is about.
@@ -369,31 +346,30 @@ mod tests {
         assert!(error.to_string().contains("differs in states, outbox;"));
     }
 
-    fn place(to: &str) -> Result<MigrationTarget, CliError> {
+    fn target(to: &str) -> Result<Side, CliError> {
         let args = MigrateArgs {
             config: PathBuf::new(),
             to: to.to_owned(),
             ca: None,
             password_file: None,
         };
-        args.place()
+        args.target(&DataFiles::of_dir(Path::new("here"), None))
     }
 
     #[test]
     fn target_is_database_or_directory() {
-        assert!(matches!(
-            place("there/postgres"),
-            Ok(MigrationTarget::Dir(_))
-        ));
+        let dir = target("there/postgres").expect("a directory");
+        assert!(matches!(dir.journal, JournalLocation::DataDir));
+        assert_eq!(dir.files.data_dir, Path::new("there/postgres"));
         for to in ["postgres://a@b/c", "postgresql://b/c", "host=b dbname=c"] {
             #[cfg(feature = "postgres")]
-            assert!(
-                matches!(place(to), Ok(MigrationTarget::Database(_))),
-                "{to}"
-            );
+            {
+                let database = target(to).expect("a database");
+                assert!(database.journal.is_outside_data_dir(), "{to}");
+            }
             #[cfg(not(feature = "postgres"))]
             {
-                let error = place(to).err().expect("nothing can reach it");
+                let error = target(to).err().expect("nothing can reach it");
                 assert!(error.to_string().contains("the feature `postgres`"));
             }
         }
