@@ -1,7 +1,6 @@
 //! Converts events for watchers.
 
 use memoird_core::change::EndReason;
-use memoird_core::ids::HookName;
 use memoird_core::time::Timestamp;
 use memoird_engine::{Event, EventCursor, EventKind, WatchFrom, WatchItem};
 use memoird_proto::v1;
@@ -71,7 +70,7 @@ pub(crate) fn event(
             let event = v1::Event {
                 event_id: view.epoch.id(event.id),
                 time: Some(timestamp_to_proto(event.at)),
-                kind: kind.to_owned(),
+                kind,
                 tenant: tenant.id.to_string(),
                 session_id: event.session.to_string(),
                 generation: event.generation.to_string(),
@@ -88,128 +87,54 @@ pub(crate) fn event(
 }
 
 /// Returns the kind of an event, why the generation ended, and the details for this role.
-pub(super) fn event_kind(
-    event: &Event,
-    role: Role,
-) -> (&'static str, v1::EndReason, Option<Value>) {
+///
+/// Kinds and details are named as the variants of [`EventKind`] and their fields.
+pub(super) fn event_kind(event: &Event, role: Role) -> (String, v1::EndReason, Option<Value>) {
+    if let EventKind::Ended(reason) = &event.kind {
+        let kind = match reason {
+            EndReason::Expired => "expired",
+            EndReason::Evicted => "evicted",
+            EndReason::Ended | EndReason::Reset | EndReason::Shutdown => "ended",
+        };
+        return (kind.to_owned(), end_reason(*reason), None);
+    }
     let none = v1::EndReason::Unspecified;
-    let delivery = |hook: &HookName| format!("{}/{hook}", event.generation);
-    match &event.kind {
-        EventKind::Created => ("created", none, None),
-        EventKind::Appended {
-            first_seq,
-            last_seq,
-            dropped_turns,
-            client_ids,
-        } => {
-            let mut detail = json!({
-                "first_seq": first_seq, "last_seq": last_seq, "dropped_turns": dropped_turns,
-            });
-            if !client_ids.is_empty() {
-                detail["client_ids"] = json!(client_ids);
-            }
-            ("appended", none, Some(detail))
+    // Serialization cannot fail for this type.
+    let variant = match serde_json::to_value(&event.kind).unwrap_or_default() {
+        Value::Object(variant) => variant,
+        name => return (snake_case(name.as_str().unwrap_or_default()), none, None),
+    };
+    let (name, mut detail) = variant.into_iter().next().unwrap_or_default();
+    if let Some(fields) = detail.as_object_mut() {
+        // Only admins receive text of a provider, a program or a service.
+        let may_know = match &event.kind {
+            EventKind::CompactionFailed { reason, .. } => compaction::may_know(role, reason),
+            _ => role == Role::Admin,
+        };
+        if let Some(problem) = fields.remove("problem").filter(|_| may_know) {
+            fields.insert("error".to_owned(), problem);
         }
-        EventKind::Ended(reason) => {
-            let kind = match reason {
-                EndReason::Expired => "expired",
-                EndReason::Evicted => "evicted",
-                EndReason::Ended | EndReason::Reset | EndReason::Shutdown => "ended",
-            };
-            (kind, end_reason(*reason), None)
+        if fields.get("client_ids") == Some(&json!([])) {
+            fields.remove("client_ids");
         }
-        EventKind::Erased => ("erased", none, None),
-        EventKind::Compacted {
-            number,
-            trigger,
-            by,
-            first_seq,
-            through_seq,
-            tokens_before,
-            tokens_after,
-        } => {
-            let detail = json!({
-                "number": number, "trigger": trigger, "by": by, "first_seq": first_seq,
-                "through_seq": through_seq, "tokens_before": tokens_before,
-                "tokens_after": tokens_after,
-            });
-            ("compacted", none, Some(detail))
-        }
-        EventKind::CompactionFailed {
-            trigger,
-            reason,
-            problem,
-            breaker,
-        } => {
-            let mut detail = json!({ "trigger": trigger, "reason": reason, "breaker": breaker });
-            if compaction::may_know(role, reason) {
-                detail["error"] = json!(problem);
-            }
-            ("compaction_failed", none, Some(detail))
-        }
-        EventKind::Rewound {
-            after_seq,
-            through_seq,
-        } => {
-            let detail = json!({ "after_seq": after_seq, "through_seq": through_seq });
-            ("rewound", none, Some(detail))
-        }
-        EventKind::TurnUpdated { seq } => {
-            let detail = json!({ "seq": seq });
-            ("turn_updated", none, Some(detail))
-        }
-        EventKind::CompactionUndone { number } => {
-            ("compaction_undone", none, Some(json!({ "number": number })))
-        }
-        EventKind::Learned {
-            by,
-            first_seq,
-            through_seq,
-            kept,
-            refused,
-            tokens,
-        } => {
-            let detail = json!({
-                "by": by, "first_seq": first_seq, "through_seq": through_seq, "kept": kept,
-                "refused": refused, "tokens": tokens,
-            });
-            ("learned", none, Some(detail))
-        }
-        EventKind::ExtractionFailed {
-            reason,
-            problem,
-            gave_up,
-        } => {
-            let mut detail = json!({ "reason": reason, "gave_up": gave_up });
-            // Only admins receive text of a provider.
-            if role == Role::Admin {
-                detail["error"] = json!(problem);
-            }
-            ("extraction_failed", none, Some(detail))
-        }
-        EventKind::HookDelivered { hook, tries } => {
-            let detail = json!({
-                "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
-            });
-            ("hook_delivered", none, Some(detail))
-        }
-        EventKind::HookFailed {
-            hook,
-            tries,
-            problem,
-            gave_up,
-        } => {
-            let mut detail = json!({
-                "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
-                "gave_up": gave_up,
-            });
-            // Only admins receive text of a program or a service.
-            if role == Role::Admin {
-                detail["error"] = json!(problem);
-            }
-            ("hook_failed", none, Some(detail))
+        if let Some(hook) = fields.get("hook").and_then(Value::as_str) {
+            let delivery = format!("{}/{hook}", event.generation);
+            fields.insert("delivery".to_owned(), delivery.into());
         }
     }
+    (snake_case(&name), none, Some(detail))
+}
+
+/// Converts the name of a variant, such as `TurnUpdated`.
+fn snake_case(name: &str) -> String {
+    let mut text = String::with_capacity(name.len() + 4);
+    for character in name.chars() {
+        if character.is_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.push(character.to_ascii_lowercase());
+    }
+    text
 }
 
 #[cfg(test)]
