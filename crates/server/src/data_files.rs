@@ -1,7 +1,7 @@
 //! The data files of a daemon: locations, integrity, and leftovers of interrupted commands.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use memoird_memories::store::tenant_files;
 use memoird_store::conversion::{check_finished, wipe};
 use memoird_store::data_key::check_key;
 use memoird_store::verify::{FileCheck, check_file, check_journal};
-use memoird_store::{DataKey, StoreError, index_file};
+use memoird_store::{DataKey, StoreError, index_file, private};
 
 /// The journal, in a data directory and in a backup.
 pub(crate) const JOURNAL: &str = "journal.db";
@@ -21,6 +21,19 @@ pub(crate) const CONFIG: &str = "memoird.yaml";
 pub(crate) const RESTORING: &str = "restoring";
 /// Copies that are sent to a backup.
 const COPIES: &str = "backup.tmp";
+
+/// Replaces a file, which only its owner can read. After a crash it has the old or the new content.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut options = private::file_options();
+    let mut file = options.create(true).truncate(true).write(true).open(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct DataFiles {

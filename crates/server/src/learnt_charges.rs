@@ -13,6 +13,8 @@ use memoird_engine::{Engine, WorkError, Worker};
 use memoird_formats::tokens::Calibration;
 use tracing::warn;
 
+use crate::data_files::replace;
+
 const FILE: &str = "learnt_charges.json";
 /// Maximum size of the file in bytes: enough for some hundred tenants with some ten models.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -64,9 +66,7 @@ impl LearntCharges {
         if learnt == self.written {
             return Ok(());
         }
-        let new = self.path.with_extension("new");
-        fs::write(&new, serde_json::to_vec(&learnt)?)?;
-        fs::rename(&new, &self.path)?;
+        replace(&self.path, &serde_json::to_vec(&learnt)?)?;
         self.written = learnt;
         Ok(())
     }

@@ -2,14 +2,15 @@
 //!
 //! If it is lost, each window misses the provider's cache once.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use memoird_core::nonce::NonceSecret;
 use memoird_engine::{Machine, new_nonce_secret};
 use tracing::warn;
+
+use crate::data_files::replace;
 
 const FILE: &str = "marks.key";
 
@@ -27,7 +28,7 @@ pub(crate) fn of_dir(data_dir: &Path, machine: &dyn Machine) -> NonceSecret {
             windows get new nonces");
     }
     // The journal reports a full disk.
-    if let Err(error) = write(&path, &secret) {
+    if let Err(error) = replace(&path, secret.bytes()) {
         warn!(%error, path = %path.display(), "the nonce secret could not be written: windows get \
             new nonces after a restart");
     }
@@ -41,17 +42,6 @@ fn read(path: &Path) -> io::Result<Option<NonceSecret>> {
         Ok(bytes) => Ok(bytes.try_into().ok().map(NonceSecret::new)),
     }
 }
-
-fn write(path: &Path, secret: &NonceSecret) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&new)?;
-    file.write_all(secret.bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)
-}
-
 #[cfg(test)]
 mod tests {
     use memoird_engine::SystemMachine;

@@ -17,7 +17,7 @@ use memoird_store::{DirLock, private};
 use prost::Message;
 
 use crate::blocks;
-use crate::data_files::{CONFIG, JOURNAL, MEMORIES};
+use crate::data_files::{CONFIG, JOURNAL, MEMORIES, replace};
 use crate::exit::{CliError, Exit};
 
 const MANIFEST: &str = "backup.json";
@@ -245,19 +245,9 @@ fn remove_others(dir: &Path, manifest: &BackupManifest) -> io::Result<()> {
 }
 
 fn write_manifest(dir: &Path, manifest: &BackupManifest) -> Result<(), CliError> {
-    let (new, path) = (dir.join("backup.json.new"), dir.join(MANIFEST));
+    let path = dir.join(MANIFEST);
     let text = format!("{:#}\n", json::of(manifest));
-    let written = private::file_options()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .open(&new)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        });
-    written.map_err(failed(&new))?;
-    fs::rename(&new, &path).map_err(failed(&path))?;
+    replace(&path, text.as_bytes()).map_err(failed(&path))?;
     sync_dir(dir)
 }
 
