@@ -15,8 +15,9 @@ mod wrong_keys;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -181,7 +182,7 @@ impl Connections {
 
     /// Number of open connections.
     pub(crate) fn count(&self) -> usize {
-        self.table().open
+        self.table.lock().open
     }
 
     /// Adds a connection once there is room. `None` if its address has reached the limit.
@@ -203,7 +204,7 @@ impl Connections {
 
     /// Adds a connection, and closes the oldest unauthenticated one if necessary.
     fn try_enter(self: &Arc<Self>, peer: Peer) -> EnterOutcome {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let of_address = peer
             .address
             .and_then(|address| table.by_address.get(&address));
@@ -221,10 +222,6 @@ impl Connections {
             }
         }
         EnterOutcome::Yes(table.add(self, peer))
-    }
-
-    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -354,7 +351,7 @@ impl Connection {
         if !self.is_unauthenticated() {
             return;
         }
-        let mut table = self.connections.table();
+        let mut table = self.connections.table.lock();
         // A displaced connection closes in any case.
         if table.remove_unauthenticated(self.number).is_some() {
             self.has_key.store(true, Ordering::Relaxed);
@@ -441,7 +438,7 @@ impl Drop for OpenCall {
 impl Drop for TableEntry {
     fn drop(&mut self) {
         let connections = &self.0.connections;
-        connections.table().remove(&self.0);
+        connections.table.lock().remove(&self.0);
         connections.closed.notify_waiters();
     }
 }
@@ -519,7 +516,7 @@ mod tests {
         ));
         assert!(!seats.iter().any(is_closed));
         drop((seats, fourth));
-        let table = connections.table();
+        let table = connections.table.lock();
         assert_eq!((table.open, table.displaced), (0, 0));
         assert!(table.unauthenticated.is_empty() && table.by_address.is_empty());
     }
@@ -534,7 +531,7 @@ mod tests {
             DISPLACED_MAX
         );
         drop(seats);
-        assert_eq!(connections.table().displaced, 0);
+        assert_eq!(connections.table.lock().displaced, 0);
     }
 
     #[test]
@@ -552,7 +549,7 @@ mod tests {
             EnterOutcome::Never
         ));
         drop((first, second, third, other));
-        assert_eq!(connections.table().displaced, 0);
+        assert_eq!(connections.table.lock().displaced, 0);
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! Every response would then be written on its own, which costs more than most calls do.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
+use parking_lot::Mutex;
 use tokio::task::yield_now;
 use tokio_util::sync::ReusableBoxFuture;
 
@@ -61,7 +62,7 @@ impl<F: Future> Future for DeferredPoll<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.get_mut();
-        this.woken.task().clone_from(context.waker());
+        this.woken.task.lock().clone_from(context.waker());
         if !this.woken.is_woken.load(Ordering::Acquire) {
             return Poll::Pending;
         }
@@ -81,12 +82,6 @@ impl<F: Future> Future for DeferredPoll<F> {
     }
 }
 
-impl DeferredWaker {
-    fn task(&self) -> MutexGuard<'_, Waker> {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Wake for DeferredWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
@@ -94,7 +89,7 @@ impl Wake for DeferredWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.is_woken.swap(true, Ordering::AcqRel) {
-            let task = self.task().clone();
+            let task = self.task.lock().clone();
             task.wake();
         }
     }
@@ -120,7 +115,7 @@ mod tests {
             &ConnectionsConfig::default(),
             &Arc::<Schedule>::default(),
         );
-        let connection = connections.table().add(&connections, Peer::default());
+        let connection = connections.table.lock().add(&connections, Peer::default());
         connection.calls.store(calls, Ordering::Relaxed);
         let (polls, answers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let task = Arc::new(Mutex::new(Waker::noop().clone()));
@@ -128,7 +123,7 @@ mod tests {
             let (polls, answers, task) = (polls.clone(), answers.clone(), task.clone());
             poll_fn(move |context| {
                 polls.fetch_add(1, Ordering::Relaxed);
-                task.lock().unwrap().clone_from(context.waker());
+                task.lock().clone_from(context.waker());
                 match answers.load(Ordering::Relaxed) {
                     ANSWERS => Poll::Ready(()),
                     _ => Poll::Pending,
@@ -146,7 +141,7 @@ mod tests {
             let (answers, task) = (answers.clone(), task.clone());
             answering.spawn(async move {
                 answers.fetch_add(1, Ordering::Relaxed);
-                let waker = task.lock().unwrap().clone();
+                let waker = task.lock().clone();
                 waker.wake();
             });
         }

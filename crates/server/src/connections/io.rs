@@ -239,7 +239,7 @@ mod tests {
     fn connection(is_shared: bool) -> Arc<Connection> {
         let schedule = Arc::<Schedule>::default();
         let connections = Connections::new(1, &ConnectionsConfig::default(), &schedule);
-        let connection = connections.table().add(&connections, Peer::default());
+        let connection = connections.table.lock().add(&connections, Peer::default());
         if is_shared {
             connection.owner.enter(schedule.unauthenticated_lane());
         }

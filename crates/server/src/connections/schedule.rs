@@ -7,14 +7,15 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use hyper::rt::Executor;
 use hyper_util::rt::TokioExecutor;
 use memoird_core::ids::TenantId;
+use parking_lot::Mutex;
 
 use super::send_progress::StallTimeout;
 
@@ -144,7 +145,7 @@ impl Schedule {
 
     /// Returns the queue of a tenant, and adds it for a new tenant.
     pub(crate) fn lane_of(&self, tenant: &TenantId) -> Lane {
-        let mut queues = self.queues();
+        let mut queues = self.queues.lock();
         if let Some(lane) = queues.by_tenant.get(tenant) {
             return *lane;
         }
@@ -155,17 +156,17 @@ impl Schedule {
 
     #[cfg(test)]
     pub(crate) fn add_lane(&self) -> Lane {
-        self.queues().add_lane()
+        self.queues.lock().add_lane()
     }
 
     /// Sets the number of permits for each one of a queue of weight 1.
     pub(crate) fn set_weight(&self, lane: Lane, weight: u32) {
-        self.queues().lanes[lane.0].weight = weight.max(1);
+        self.queues.lock().lanes[lane.0].weight = weight.max(1);
     }
 
     /// Acquires a permit, or queues the task if none is free. Returns whether it was acquired.
     fn take_or_queue(&self, task: &Arc<Task>) -> bool {
-        let mut queues = self.queues();
+        let mut queues = self.queues.lock();
         let queues = &mut *queues;
         if queues.free > 0 {
             queues.free -= 1;
@@ -185,15 +186,11 @@ impl Schedule {
     /// Releases a permit and grants it to the next queued task, if any.
     fn release(&self) {
         loop {
-            let next = self.queues().next();
+            let next = self.queues.lock().next();
             if next.is_none_or(|next| next.grant()) {
                 return;
             }
         }
-    }
-
-    fn queues(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -277,7 +274,7 @@ where
 impl Task {
     /// Passes a permit to the task. Returns false if the task is no longer queued.
     fn grant(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.step != TaskStep::Ready {
             return false;
         }
@@ -297,10 +294,6 @@ impl Task {
             schedule.release();
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, TaskState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Wake for Task {
@@ -309,7 +302,7 @@ impl Wake for Task {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match state.step {
             TaskStep::Waiting => state.step = TaskStep::Ready,
             TaskStep::Running => {
@@ -346,7 +339,7 @@ impl<F: Future> Scheduled<F> {
 
     /// Starts a poll if the task holds a permit or acquires one. Returns whether it does.
     fn acquire_permit(&mut self, context: &Context<'_>) -> bool {
-        let mut state = self.task.state();
+        let mut state = self.task.state.lock();
         match &mut state.waker {
             Some(known) => known.clone_from(context.waker()),
             None => state.waker = Some(context.waker().clone()),
@@ -365,7 +358,7 @@ impl<F: Future> Scheduled<F> {
         drop(state);
         let is_its_turn = self.task.owner.schedule.take_or_queue(&self.task);
         if is_its_turn {
-            self.task.state().step = TaskStep::Running;
+            self.task.state.lock().step = TaskStep::Running;
         }
         is_its_turn
     }
@@ -386,7 +379,7 @@ impl<F: Future> Future for Scheduled<F> {
             .inner
             .as_mut()
             .poll(&mut Context::from_waker(&this.waker));
-        let mut state = this.task.state();
+        let mut state = this.task.state.lock();
         let could_go_on = state.step == TaskStep::RunningAgain;
         state.step = match (&polled, could_go_on) {
             (Poll::Ready(_), _) => TaskStep::Done,
@@ -405,7 +398,7 @@ impl<F: Future> Future for Scheduled<F> {
 
 impl<F: Future> Drop for Scheduled<F> {
     fn drop(&mut self) {
-        let step = std::mem::replace(&mut self.task.state().step, TaskStep::Done);
+        let step = std::mem::replace(&mut self.task.state.lock().step, TaskStep::Done);
         // Also runs if `poll` panicked, so the permit is not leaked.
         if matches!(
             step,
@@ -435,7 +428,7 @@ mod tests {
     async fn work(name: &'static str, times: usize, order: Arc<Mutex<Vec<&'static str>>>) {
         let mut left = times;
         std::future::poll_fn(move |context| {
-            order.lock().unwrap().push(name);
+            order.lock().push(name);
             left -= 1;
             context.waker().wake_by_ref();
             if left == 0 {
@@ -460,7 +453,7 @@ mod tests {
         (0..100).for_each(|_| start(flood, "flood", 10));
         start(victim, "victim", 5);
         calls.join_all().await;
-        let order = order.lock().unwrap();
+        let order = order.lock();
         assert_eq!(order.len(), 100 * 10 + 5);
         let last = order.iter().rposition(|name| *name == "victim").unwrap();
         assert!(last <= 20, "the victim was done after {last}");
@@ -483,7 +476,7 @@ mod tests {
             })
         });
         let queue = |task| assert!(!schedule.take_or_queue(task));
-        let is_next = |task| Arc::ptr_eq(&schedule.queues().next().expect("a task"), task);
+        let is_next = |task| Arc::ptr_eq(&schedule.queues.lock().next().expect("a task"), task);
         (0..10).for_each(|_| queue(&flood));
         (0..5).for_each(|_| assert!(is_next(&flood)));
         (0..3).for_each(|_| queue(&victim));
@@ -505,7 +498,7 @@ mod tests {
             }
         }
         calls.join_all().await;
-        let order = order.lock().unwrap();
+        let order = order.lock();
         let some = &order[100..300];
         let light = some.iter().filter(|name| **name == "light").count();
         assert!((45..=55).contains(&light), "{light} of 200");
@@ -546,7 +539,7 @@ mod tests {
             done.load(Ordering::Relaxed),
             4_000 - 4_000_usize.div_ceil(7)
         );
-        let queues = schedule.queues();
+        let queues = schedule.queues.lock();
         assert_eq!((queues.free, queues.by_start_tag.len()), (3, 0));
     }
 
@@ -562,15 +555,15 @@ mod tests {
             async move {
                 tokio::task::yield_now().await;
                 assert!(owner.is_unscheduled());
-                assert_eq!(schedule.queues().free, 1, "it has waited for no turn");
+                assert_eq!(schedule.queues.lock().free, 1, "it has waited for no turn");
                 owner.enter(lane);
                 work("connection", 3, order).await;
-                assert_eq!(schedule.queues().free, 0, "it is its turn");
+                assert_eq!(schedule.queues.lock().free, 0, "it is its turn");
             }
         };
         Scheduled::new(owner, known).await;
-        assert_eq!(order.lock().unwrap().len(), 3);
-        assert_eq!(schedule.queues().free, 1);
+        assert_eq!(order.lock().len(), 3);
+        assert_eq!(schedule.queues.lock().free, 1);
     }
 
     #[tokio::test]
@@ -582,6 +575,6 @@ mod tests {
         calls.spawn(panics);
         assert!(calls.join_next().await.is_some_and(|ended| ended.is_err()));
         by_start_tag(&schedule, lane, async {}).await;
-        assert_eq!(schedule.queues().free, 1);
+        assert_eq!(schedule.queues.lock().free, 1);
     }
 }

@@ -4,11 +4,12 @@
 //! the connection still accepts bytes. A reset releases what the call holds.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 use tracing::debug;
@@ -56,7 +57,7 @@ impl SendProgress {
     /// Records that a part was sent or dropped.
     pub(crate) fn note_sent(&self) {
         self.sent.fetch_add(1, Ordering::AcqRel);
-        let waker = self.waiting().take();
+        let waker = self.waiting.lock().take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -67,7 +68,7 @@ impl SendProgress {
         if !self.has_unsent() {
             return Poll::Ready(());
         }
-        *self.waiting() = Some(context.waker().clone());
+        *self.waiting.lock() = Some(context.waker().clone());
         if self.has_unsent() {
             Poll::Pending
         } else {
@@ -77,10 +78,6 @@ impl SendProgress {
 
     fn has_unsent(&self) -> bool {
         self.sent.load(Ordering::Acquire) < self.given.load(Ordering::Relaxed)
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Option<Waker>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

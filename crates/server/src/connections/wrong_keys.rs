@@ -4,10 +4,10 @@
 //! there is no response.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hashlink::LruCache;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Maximum number of tracked addresses.
@@ -40,7 +40,7 @@ impl WrongKeys {
     }
 
     fn delay_at(&self, address: IpAddr, now: Instant) -> Option<Duration> {
-        let mut paid_at = self.paid_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paid_at = self.paid_at.lock();
         let before = paid_at.get(&address).copied();
         let paid = before.unwrap_or(now).max(now) + INTERVAL;
         let delay = paid.saturating_duration_since(now + INTERVAL * FREE);

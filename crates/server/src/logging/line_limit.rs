@@ -3,9 +3,10 @@
 //! A kind is one place in the code.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tracing::callsite::Identifier;
 use tracing::{Event, Metadata, Subscriber, warn};
 use tracing_subscriber::Layer;
@@ -53,7 +54,7 @@ impl LineLimit {
 
     /// Resets the counts, and logs how many lines were dropped.
     pub(super) fn begin_minute(&self) {
-        let kinds = std::mem::take(&mut *self.kinds());
+        let kinds = std::mem::take(&mut *self.shared.kinds.lock());
         let lines_max = self.lines_max();
         for kind in kinds.into_values() {
             let left_out = kind.lines.saturating_sub(lines_max);
@@ -72,7 +73,7 @@ impl LineLimit {
     /// Counts a line. Returns false if it exceeds the limit.
     fn admit(&self, metadata: &'static Metadata<'static>) -> bool {
         let lines_max = self.lines_max();
-        let mut kinds = self.kinds();
+        let mut kinds = self.shared.kinds.lock();
         let kind = kinds
             .entry(metadata.callsite())
             .or_insert(LineKind { metadata, lines: 0 });
@@ -90,11 +91,6 @@ impl LineLimit {
             0 => u64::MAX,
             lines_max => lines_max,
         }
-    }
-
-    fn kinds(&self) -> std::sync::MutexGuard<'_, HashMap<Identifier, LineKind>> {
-        let kinds = self.shared.kinds.lock();
-        kinds.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -119,7 +115,7 @@ mod tests {
 
     impl Text {
         fn count(&self, words: &str) -> usize {
-            String::from_utf8_lossy(&self.0.lock().unwrap())
+            String::from_utf8_lossy(&self.0.lock())
                 .matches(words)
                 .count()
         }
@@ -127,7 +123,7 @@ mod tests {
 
     impl io::Write for Text {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 

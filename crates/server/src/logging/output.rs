@@ -4,8 +4,9 @@
 
 use std::io::{self, Stderr, Write};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -86,7 +87,7 @@ impl<'a, W: AsFd + Write + 'a> MakeWriter<'a> for Output<W> {
 
     fn make_writer(&'a self) -> Self::Writer {
         LineWriter {
-            target: self.target.lock().unwrap_or_else(PoisonError::into_inner),
+            target: self.target.lock(),
             lost: &self.lost,
         }
     }

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{Engine, EventCursor, WatchFrom, WatchScope, Watcher};
 use memoird_proto::v1;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
@@ -64,7 +65,7 @@ impl Watchers {
     }
 
     pub(crate) fn count(&self) -> usize {
-        lock(&self.counts).values().sum()
+        self.counts.lock().values().sum()
     }
 
     /// Starts a stream of events.
@@ -119,7 +120,7 @@ impl Watchers {
     }
 
     fn add_watcher(&self, tenant: &TenantId) -> Result<WatcherGuard, Refusal> {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         let count = counts.entry(tenant.clone()).or_default();
         if *count >= WATCHERS_MAX {
             return Err(status::too_many_watchers());
@@ -134,7 +135,7 @@ impl Watchers {
 
 impl Drop for WatcherGuard {
     fn drop(&mut self) {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         if let Some(count) = counts.get_mut(&self.tenant) {
             *count -= 1;
             if *count == 0 {
@@ -175,8 +176,4 @@ async fn send_all(
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
