@@ -18,6 +18,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
+use crate::cluster::disagreements;
 use crate::connections::serve::{Io, Protocol, http1};
 use crate::connections::{Connection, ConnectionsConfig, now};
 use crate::journal_location::Members;
@@ -214,7 +215,7 @@ impl AdminInner {
     /// daemon after the other, and a daemon that can only read still serves.
     fn ready_page(&self) -> String {
         let opened = self.opened.get();
-        let disagreements = opened.map(|opened| opened.members.seen().disagreements());
+        let disagreements = opened.map(|opened| disagreements(&opened.members.seen()));
         let failure = opened
             .and_then(|opened| opened.engine.journal_failure())
             .map(|failure| format!("the journal cannot be written: {failure}"));

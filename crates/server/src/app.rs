@@ -1,20 +1,16 @@
 //! The three states of the process.
 //!
-//! A configuration becomes an `App`, with bound sockets and only the admin port answering. That
-//! becomes a running daemon ([`RunningApp`]), which can be drained.
+//! A configuration becomes an [`App`], with bound sockets and only the admin port answering. That
+//! serves calls, and can then be drained.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex as StdMutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use memoird_engine::{Blocking, Engine, Eraser};
 use memoird_memories::Memories;
 use memoird_proto::DESCRIPTORS;
-use memoird_proto::spliced::admin_service_server::AdminServiceServer;
-use memoird_proto::spliced::document_service_server::DocumentServiceServer;
-use memoird_proto::spliced::memory_service_server::MemoryServiceServer;
-use memoird_proto::spliced::session_service_server::SessionServiceServer;
 use memoird_search::Search;
 use serde_json::json;
 use tokio::sync::{Mutex, watch};
@@ -54,24 +50,21 @@ const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
 const WATCHER_POLLS: u32 = 10;
 const WATCHER_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum size of an AdminService request in bytes.
-///
-/// `Backup` requests contain block hashes: 16 MiB for 256 GiB of files.
-const ADMIN_REQUEST_BYTES_MAX: usize = 16 << 20;
-
-/// A daemon with bound sockets and loaded sessions, of which only the admin port answers.
+/// A daemon with bound sockets and loaded sessions, of which only the admin port answers at first.
 pub(crate) struct App {
     server: ServerConfig,
-    request_bytes: usize,
-    api: Api,
-    stop: CancellationToken,
-    layers: Layers,
+    service: Arc<GrpcService>,
+    health: Health,
     admin: Admin,
     connections: Ports,
     tls: Option<Arc<Tls>>,
     resources: JournalResources,
-    grpc: Listener,
+    /// `None` once it accepts calls.
+    grpc: Option<Listener>,
+    calls: TaskTracker,
     pages: TaskTracker,
+    /// Cancelled when no new calls are accepted.
+    stop: CancellationToken,
     /// Cancelled when remaining calls are cut off.
     abort: CancellationToken,
     pub(crate) grpc_addr: ListenAddress,
@@ -83,7 +76,7 @@ pub(crate) struct App {
 struct Grpc {
     streams_max: u32,
     write_timeout: Duration,
-    service: GrpcService,
+    service: Arc<GrpcService>,
 }
 
 impl Protocol for Grpc {
@@ -99,22 +92,6 @@ impl Protocol for Grpc {
         };
         http2(self.streams_max, in_turn).serve_connection(io, service)
     }
-}
-
-/// A daemon that accepts calls.
-pub(crate) struct RunningApp {
-    api: Api,
-    layers: Layers,
-    admin: Admin,
-    health: Health,
-    /// Cancelled when no new calls are accepted.
-    stop: CancellationToken,
-    /// Cancelled when remaining calls are cut off.
-    abort: CancellationToken,
-    calls: TaskTracker,
-    pages: TaskTracker,
-    resources: JournalResources,
-    endpoints: PathBuf,
 }
 
 impl App {
@@ -222,7 +199,7 @@ impl App {
         let keyring = Arc::new(ArcSwap::from_pointee(new_keyring));
         let endpoints = config.data_dir.join("endpoints.json");
         let stop = CancellationToken::new();
-        let api = Api {
+        let api = Arc::new(Api {
             engine: engine.clone(),
             memories: memories.clone(),
             search,
@@ -237,7 +214,7 @@ impl App {
                 published_settings: resources.settings(),
                 counts: ReloadCounts::default(),
                 turn: Mutex::default(),
-                last_files: StdMutex::new(files_read),
+                last_files: parking_lot::Mutex::new(files_read),
                 tasks: TaskTracker::new(),
             }),
             members: members.clone(),
@@ -245,8 +222,9 @@ impl App {
             maintenance: Maintenance::new(data_files, elsewhere, engine.erasures.copies().clone()),
             heavy: HeavyWork::default(),
             rates: Rates::new(request_bytes),
+            request_bytes,
             started_at: process::wall_clock(),
-        };
+        });
         let memory = Arc::clone(engine.tenants.memory());
         let rates = api.rates.clone();
         let auth = Auth::new(keyring, Arc::clone(&schedule));
@@ -254,25 +232,35 @@ impl App {
         let tenant_limits = TenantLimits::new(calls_max, memory, schedule, rates);
         let layers = Layers::new(auth, tenant_limits, limits);
         let registry = metrics::registry(Sources {
-            api: api.clone(),
+            api: Arc::clone(&api),
             journal,
             journal_away: resources.away(),
             layers: layers.clone(),
             connections: connections.clone(),
         });
         admin.open(engine, registry, resources.away(), members);
+        let (reporter, health_service) = tonic_health::server::health_reporter();
+        let mut others = Services::default().with(health_service);
+        if server.reflection {
+            others = with_reflection(others)?;
+        }
+        let service = Arc::new(GrpcService {
+            layers,
+            api,
+            others,
+        });
         Ok(Self {
             server,
-            request_bytes,
-            api,
-            stop,
-            layers,
+            service,
+            health: Health::new(reporter),
             admin,
             connections,
             tls,
             resources,
-            grpc,
+            grpc: Some(grpc),
+            calls: TaskTracker::new(),
             pages,
+            stop,
             abort,
             grpc_addr,
             admin_addr,
@@ -284,78 +272,44 @@ impl App {
     ///
     /// A standby does not watch them, and a key removed in the meantime must not work.
     pub(crate) async fn catch_up(&self) {
-        self.api.reloader.catch_up().await;
+        self.service.api.reloader.catch_up().await;
     }
 
     /// Starts accepting calls.
-    pub(crate) fn serve(self) -> Result<RunningApp, CliError> {
-        let (stop, abort) = (self.stop, self.abort);
-        let calls = TaskTracker::new();
-        let (health, health_service) = tonic_health::server::health_reporter();
-        let sessions = SessionServiceServer::new(self.api.clone())
-            .max_decoding_message_size(self.request_bytes);
-        let memories = MemoryServiceServer::new(self.api.clone())
-            .max_decoding_message_size(self.request_bytes);
-        let documents = DocumentServiceServer::new(self.api.clone())
-            .max_decoding_message_size(self.request_bytes);
-        let admin = AdminServiceServer::new(self.api.clone())
-            .max_decoding_message_size(ADMIN_REQUEST_BYTES_MAX);
-        let mut services = Services::default()
-            .with(sessions)
-            .with(memories)
-            .with(documents)
-            .with(admin)
-            .with(health_service);
-        if self.server.reflection {
-            services = with_reflection(services)?;
-        }
-        let grpc = Port {
-            listener: self.grpc,
-            tls: self.tls.map(|tls| (tls, TlsPort::Grpc)),
-            connections: self.connections.grpc,
-            config: self.server.connections.clone(),
-            stop: stop.clone(),
-            abort: abort.clone(),
-            tasks: calls.clone(),
+    ///
+    /// Reports SERVING to health checks, and then follows the state of the journal.
+    pub(crate) async fn serve(&mut self) {
+        let Some(listener) = self.grpc.take() else {
+            return;
         };
-        grpc.run(Grpc {
+        let port = Port {
+            listener,
+            tls: self.tls.clone().map(|tls| (tls, TlsPort::Grpc)),
+            connections: Arc::clone(&self.connections.grpc),
+            config: self.server.connections.clone(),
+            stop: self.stop.clone(),
+            abort: self.abort.clone(),
+            tasks: self.calls.clone(),
+        };
+        port.run(Grpc {
             streams_max: self.server.max_streams_per_connection,
             write_timeout: self.server.connections.write_timeout,
-            service: self.layers.around(&services),
+            service: Arc::clone(&self.service),
         });
         self.admin.set_ready(true);
         write_endpoints(&self.endpoints, &self.grpc_addr, &self.admin_addr);
-        Ok(RunningApp {
-            api: self.api,
-            layers: self.layers,
-            admin: self.admin,
-            health: Health::new(health),
-            stop,
-            abort,
-            calls,
-            pages: self.pages,
-            resources: self.resources,
-            endpoints: self.endpoints,
-        })
-    }
-}
-
-impl RunningApp {
-    /// Reports SERVING to health checks, and then follows the state of the journal.
-    pub(crate) async fn announce(&self) {
         self.health.begin().await;
-        let away = self.resources.away();
-        let follower = JournalFollower::new(self.health.clone(), away);
-        self.api.engine.run_worker(follower);
+        let follower = JournalFollower::new(self.health.clone(), self.resources.away());
+        self.service.api.engine.run_worker(follower);
     }
 
     pub(crate) fn reloader(&self) -> Arc<Reloader> {
-        Arc::clone(&self.api.reloader)
+        Arc::clone(&self.service.api.reloader)
     }
 
     /// Cancelled on an unrecoverable failure.
     pub(crate) fn broken(&self) -> CancellationToken {
-        self.api.engine.broken()
+        self.service.api.engine.broken()
     }
 
     /// Cancelled when another daemon has taken over the journal.
@@ -365,7 +319,7 @@ impl RunningApp {
 
     /// Sum of all time limits in [`Self::drain`].
     pub(crate) fn drain_time_max(&self) -> Duration {
-        self.api.reloader.shutdown_grace() * 3 + PAGES_TIME_MAX
+        self.service.api.reloader.shutdown_grace() * 3 + PAGES_TIME_MAX
     }
 
     /// Shuts down step by step, with a time limit for each step.
@@ -379,7 +333,7 @@ impl RunningApp {
         self.stop.cancel();
         self.calls.close();
         info!("draining: new calls are rejected");
-        let grace = self.api.reloader.shutdown_grace();
+        let grace = self.service.api.reloader.shutdown_grace();
         let finished = tokio::time::timeout(grace, self.calls.wait());
         tokio::select! {
             finished = finished => match finished {
@@ -392,7 +346,7 @@ impl RunningApp {
         self.abort.cancel();
         self.calls.wait().await;
         // Hooks may use the grace once, and their outcome is written after that.
-        match tokio::time::timeout(grace * 2, self.api.engine.close()).await {
+        match tokio::time::timeout(grace * 2, self.service.api.engine.close()).await {
             Ok(()) => info!("all changes are written"),
             Err(_) => error!(?grace, "changes could not be written in time"),
         }
@@ -408,8 +362,8 @@ impl RunningApp {
         let mut looks = 0;
         while looks < WATCHER_POLLS {
             tokio::time::sleep(WATCHER_POLL_INTERVAL).await;
-            let is_so =
-                self.api.watching.count() > 0 && self.layers.limits.calls_in_progress() == 0;
+            let is_so = self.service.api.watching.count() > 0
+                && self.service.layers.limits.calls_in_progress() == 0;
             looks = if is_so { looks + 1 } else { 0 };
         }
     }

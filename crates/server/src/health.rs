@@ -3,9 +3,6 @@
 use std::sync::Arc;
 
 use memoird_engine::{WorkError, Worker};
-use memoird_proto::spliced::{
-    admin_service_server, document_service_server, memory_service_server, session_service_server,
-};
 use tokio::sync::{Mutex, watch};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -14,10 +11,10 @@ use tonic_health::server::HealthReporter;
 const DAEMON: &str = "";
 /// Services with a status of their own.
 const SERVICES: [&str; 4] = [
-    session_service_server::SERVICE_NAME,
-    memory_service_server::SERVICE_NAME,
-    document_service_server::SERVICE_NAME,
-    admin_service_server::SERVICE_NAME,
+    "memoird.v1.SessionService",
+    "memoird.v1.MemoryService",
+    "memoird.v1.DocumentService",
+    "memoird.v1.AdminService",
 ];
 
 /// Publishes the status. After shutdown it publishes nothing.

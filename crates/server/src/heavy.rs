@@ -6,7 +6,6 @@ use memoird_core::ids::TenantId;
 use memoird_engine::{Blocking, Executor};
 
 use crate::wire::refusal::Refusal;
-use crate::wire::status;
 
 /// Requests and responses above this size in bytes count as heavy.
 pub(crate) const HEAVY_BYTES: usize = 64 << 10;
@@ -44,13 +43,14 @@ impl HeavyWork {
             return work();
         }
         let done = self.executor.run(Some(tenant), work).await;
-        done.map_err(|error| status::engine(&error))?
+        done?
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::status;
 
     #[tokio::test]
     async fn light_work_runs_inline_and_heavy_work_on_thread() {

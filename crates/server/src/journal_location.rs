@@ -8,6 +8,8 @@ use memoird_engine::{
     Cluster, Durability, Engine, EngineError, Eraser, Machine, SystemMachine, WorkError, Worker,
 };
 use memoird_memories::store::{FilesOptions, MemoryStore};
+use memoird_proto::v1::{ClusterMember, GetClusterResponse};
+use memoird_store::encoding::timestamp_to_proto;
 use memoird_store::sqlite_file::limit_caches;
 use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store, StoreError};
 use tokio::sync::watch;
@@ -15,7 +17,6 @@ use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::cluster::{ClusterView, MemberView};
 use crate::config::Config;
 #[cfg(feature = "postgres")]
 use crate::config::JournalLocation;
@@ -268,7 +269,7 @@ pub(crate) struct Members {
     /// `None` if the journal is not shared.
     #[cfg(feature = "postgres")]
     store: Option<Arc<memoird_postgres::PgStore>>,
-    seen: watch::Sender<ClusterView>,
+    seen: watch::Sender<GetClusterResponse>,
 }
 
 impl Members {
@@ -286,7 +287,7 @@ impl Members {
     }
 
     /// The members some seconds ago. Empty if the journal is not shared.
-    pub(crate) fn seen(&self) -> watch::Ref<'_, ClusterView> {
+    pub(crate) fn seen(&self) -> watch::Ref<'_, GetClusterResponse> {
         self.seen.borrow()
     }
 
@@ -294,23 +295,27 @@ impl Members {
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub(crate) async fn read(&self, machine: &dyn Machine) -> Result<ClusterView, EngineError> {
+    pub(crate) async fn read(
+        &self,
+        machine: &dyn Machine,
+    ) -> Result<GetClusterResponse, EngineError> {
         #[cfg(feature = "postgres")]
         if let Some(store) = &self.store {
             return postgres::read(store, machine.now().steady).await;
         }
-        let member = MemberView {
+        let member = ClusterMember {
             name: name_of_this(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             is_self: true,
             leads: true,
             is_here: true,
-            seen_at: machine.now().wall,
-            ..MemberView::default()
+            last_seen: Some(timestamp_to_proto(machine.now().wall)),
+            ..ClusterMember::default()
         };
-        Ok(ClusterView {
+        Ok(GetClusterResponse {
             members: vec![member],
-            ..ClusterView::default()
+            deliveries_late: Some(prost_types::Duration::default()),
+            ..GetClusterResponse::default()
         })
     }
 }
@@ -326,6 +331,7 @@ fn name_of_this() -> String {
 mod postgres {
     use std::path::Path;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use memoird_core::nonce::NonceSecret;
     use memoird_core::time::Steady;
@@ -335,6 +341,8 @@ mod postgres {
     };
     use memoird_memories::store::{MemoryStore, tenant_files};
     use memoird_postgres::{DatabaseUse, Member, PgOptions, PgStore};
+    use memoird_proto::v1::{ClusterMember, GetClusterResponse};
+    use memoird_store::encoding::timestamp_to_proto;
     use memoird_store::{DirLock, Store, StoreError};
     use tokio::runtime::Handle;
     use tokio::sync::watch;
@@ -343,14 +351,15 @@ mod postgres {
     use tracing::{info, warn};
 
     use super::{JournalResources, Members, OpenJournal, name_of_this, open_interrupted};
-    use crate::cluster::{ClusterView, MemberView};
+    use crate::cluster::disagreements;
     use crate::config::{Config, differing};
     use crate::data_files::JOURNAL;
     use crate::exit::{CliError, Exit, of_store};
+    use crate::wire::to::duration;
 
     /// Interval for polling the members.
-    const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(2);
-    const RELEASE_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+    const POLL_INTERVAL: Duration = Duration::from_secs(2);
+    const RELEASE_TIME_MAX: Duration = Duration::from_secs(1);
 
     pub(super) struct PostgresJournal {
         store: Arc<PgStore>,
@@ -483,7 +492,7 @@ mod postgres {
     pub(super) async fn read(
         store: &Arc<PgStore>,
         now: Steady,
-    ) -> Result<ClusterView, EngineError> {
+    ) -> Result<GetClusterResponse, EngineError> {
         let (store, own) = (Arc::clone(store), store.node());
         let membership = spawn_blocking(move || store.membership(now))
             .await
@@ -499,27 +508,27 @@ mod postgres {
             .find(|member| member.node == own)
             .map(|member| std::mem::take(&mut member.settings))
             .unwrap_or_default();
-        let view = |member: Member| MemberView {
-            differing: differing(&settings, &member.settings),
+        let view = |member: Member| ClusterMember {
+            differing_settings: differing(&settings, &member.settings),
             is_self: member.node == own,
             name: member.name,
             version: member.version,
             leads: member.leads,
             is_here: member.is_here,
-            seen_at: member.seen_at,
+            last_seen: Some(timestamp_to_proto(member.seen_at)),
             commits: member.commits,
             commits_in_doubt: member.commits_in_doubt,
-            committed_at: member.committed_at,
+            last_commit: member.committed_at.map(timestamp_to_proto),
         };
         let late_ms = membership
             .due_since
-            .map(|since| now.0.saturating_sub(since.0));
-        Ok(ClusterView {
+            .map_or(0, |since| now.0.saturating_sub(since.0));
+        Ok(GetClusterResponse {
             is_shared: true,
             members: members.into_iter().map(view).collect(),
-            lease_until: membership.lease_until,
+            lease_until: membership.lease_until.map(timestamp_to_proto),
             deliveries_due: membership.deliveries_due,
-            deliveries_late_ms: late_ms.unwrap_or(0),
+            deliveries_late: Some(duration(Duration::from_millis(late_ms))),
             schema_version: membership.schema_version,
         })
     }
@@ -544,19 +553,19 @@ mod postgres {
                 Ok(view) => view,
                 Err(error) => {
                     // Without access to the database, no members are known.
-                    self.members.seen.send_replace(ClusterView {
+                    self.members.seen.send_replace(GetClusterResponse {
                         is_shared: true,
-                        ..ClusterView::default()
+                        ..GetClusterResponse::default()
                     });
                     return Err(WorkError(error.to_string()));
                 }
             };
-            let disagreements = view.disagreements();
-            let before = self.members.seen.send_replace(view).disagreements();
-            for other in disagreements.iter().filter(|it| !before.contains(it)) {
+            let differing = disagreements(&view);
+            let before = disagreements(&self.members.seen.send_replace(view));
+            for other in differing.iter().filter(|it| !before.contains(it)) {
                 warn!("{other}; daemons that share a journal must agree on these settings");
             }
-            if disagreements.is_empty() && !before.is_empty() {
+            if differing.is_empty() && !before.is_empty() {
                 info!("all daemons that share the journal agree on their settings again");
             }
             Ok(())

@@ -42,23 +42,21 @@ pub(crate) struct Key {
 }
 
 /// All credentials that are accepted.
-#[derive(Debug)]
-pub(crate) enum Keyring {
-    /// No keys: every caller is the tenant `default`, and the daemon listens on loopback only.
-    Open(Caller),
+#[derive(Debug, Default)]
+pub(crate) struct Keyring {
+    /// Every caller if there are no keys: the daemon listens on loopback only.
+    open: Option<Caller>,
     /// Keys by a prefix of their digest.
     ///
     /// A digest does not reveal its key, so a prefix lookup leaks nothing. The full digest is
     /// compared in constant time.
-    Keys {
-        by_prefix: HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>,
-        /// Callers with a client certificate, by its name.
-        by_name: HashMap<String, Caller>,
-        /// Processes of this machine, by their user id.
-        by_uid: HashMap<u32, Caller>,
-        /// Whether there are several tenants.
-        is_shared: bool,
-    },
+    by_prefix: HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>,
+    /// Callers with a client certificate, by its name.
+    by_name: HashMap<String, Caller>,
+    /// Processes of this machine, by their user id.
+    by_uid: HashMap<u32, Caller>,
+    /// Whether there are several tenants.
+    pub(crate) is_shared: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,30 +75,28 @@ pub(crate) enum AuthError {
 
 impl From<AuthError> for Refusal {
     fn from(error: AuthError) -> Self {
-        match error {
-            AuthError::NoKey => {
-                let problem = "send your key as metadata, `authorization: Bearer <key>`";
-                status::new(Code::Unauthenticated, "NO_KEY", problem, None)
-            }
-            AuthError::WrongKey => {
-                let problem = "unknown key; ask your operator for one";
-                status::new(Code::Unauthenticated, "WRONG_KEY", problem, None)
-            }
-            AuthError::SeveralKeys => {
-                let problem = "more than one `authorization` header; send one key";
-                status::new(Code::Unauthenticated, "SEVERAL_KEYS", problem, None)
-            }
-            AuthError::NoKeysHere => {
-                let problem = "this daemon has no keys (server.allow_without_keys); send no key, or \
-                    configure keys for the tenants";
-                status::new(Code::Unauthenticated, "NO_KEYS_HERE", problem, None)
-            }
-            AuthError::WrongCertificate => {
-                let problem = "your certificate must name one tenant of this daemon in the field \
-                    selected by server.tls.client_tenant";
-                status::new(Code::Unauthenticated, "WRONG_CERTIFICATE", problem, None)
-            }
-        }
+        let (reason, problem) = match error {
+            AuthError::NoKey => (
+                "NO_KEY",
+                "send your key as metadata, `authorization: Bearer <key>`",
+            ),
+            AuthError::WrongKey => ("WRONG_KEY", "unknown key; ask your operator for one"),
+            AuthError::SeveralKeys => (
+                "SEVERAL_KEYS",
+                "more than one `authorization` header; send one key",
+            ),
+            AuthError::NoKeysHere => (
+                "NO_KEYS_HERE",
+                "this daemon has no keys (server.allow_without_keys); send no key, or configure \
+                 keys for the tenants",
+            ),
+            AuthError::WrongCertificate => (
+                "WRONG_CERTIFICATE",
+                "your certificate must name one tenant of this daemon in the field selected by \
+                 server.tls.client_tenant",
+            ),
+        };
+        status::new(Code::Unauthenticated, reason, problem, None)
     }
 }
 
@@ -138,7 +134,7 @@ impl Keyring {
     ) -> Option<Self> {
         let revoked = Arc::new(CancellationToken::new());
         let is_shared = are_several(keys, keyless);
-        let caller = |tenant, role, key| {
+        let caller = |tenant: &TenantId, role, key| {
             let (tenant, revoked) = (engine.tenants.get(tenant)?, Arc::clone(&revoked));
             Some(Caller {
                 tenant,
@@ -148,49 +144,37 @@ impl Keyring {
                 key,
             })
         };
+        let mut keyring = Self {
+            is_shared,
+            ..Self::default()
+        };
         if keys.is_empty() && *keyless == KeylessCallers::default() {
-            return Some(Self::Open(caller(
-                &TenantId::default_tenant(),
-                Role::Admin,
-                KeyValidity::default(),
-            )?));
+            let tenant = TenantId::default_tenant();
+            keyring.open = Some(caller(&tenant, Role::Admin, KeyValidity::default())?);
         }
-        let mut by_prefix: HashMap<[u8; 8], Vec<_>> = HashMap::new();
         for key in keys {
             let same = before.and_then(|before| before.of_key(key));
             let validity = same.map(|same| same.key.clone()).unwrap_or_default();
             let entry = (key.digest, caller(&key.tenant, key.role, validity)?);
-            let same_prefix = by_prefix.entry(prefix(&key.digest)).or_default();
+            let same_prefix = keyring.by_prefix.entry(prefix(&key.digest)).or_default();
             same_prefix.push(entry);
         }
-        let mut by_name = HashMap::new();
         for tenant in &keyless.by_certificate {
-            let same = before.and_then(|before| before.of_name(tenant.as_str()));
+            let same = before.and_then(|before| before.by_name.get(tenant.as_str()));
             let validity = same.map(|same| same.key.clone()).unwrap_or_default();
             let caller = caller(tenant, Role::Bot, validity)?;
-            by_name.insert(tenant.as_str().to_owned(), caller);
+            keyring.by_name.insert(tenant.as_str().to_owned(), caller);
         }
-        let mut by_uid = HashMap::new();
         for (uid, tenant, role) in &keyless.by_uid {
             let same = before
-                .and_then(|before| before.of_uid(*uid))
+                .and_then(|before| before.by_uid.get(uid))
                 .filter(|same| same.tenant.id == *tenant && same.role == *role);
             let validity = same.map(|same| same.key.clone()).unwrap_or_default();
-            by_uid.insert(*uid, caller(tenant, *role, validity)?);
+            keyring
+                .by_uid
+                .insert(*uid, caller(tenant, *role, validity)?);
         }
-        Some(Self::Keys {
-            by_prefix,
-            by_name,
-            by_uid,
-            is_shared,
-        })
-    }
-
-    pub(crate) fn is_shared(&self) -> bool {
-        match self {
-            Self::Open(_) => false,
-            Self::Keys { is_shared, .. } => *is_shared,
-        }
+        Some(keyring)
     }
 
     /// Ends the streams of all callers, and the calls of those that are not in `next`.
@@ -205,45 +189,14 @@ impl Keyring {
     }
 
     fn callers(&self) -> impl Iterator<Item = &Caller> {
-        let (open, prefixes, names, uids) = match self {
-            Self::Open(caller) => (Some(caller), None, None, None),
-            Self::Keys {
-                by_prefix,
-                by_name,
-                by_uid,
-                ..
-            } => (None, Some(by_prefix), Some(by_name), Some(by_uid)),
-        };
-        let keyed = prefixes
-            .into_iter()
-            .flat_map(HashMap::values)
-            .flatten()
-            .map(|(_, caller)| caller);
-        let named = names.into_iter().flat_map(HashMap::values);
-        let users = uids.into_iter().flat_map(HashMap::values);
-        open.into_iter().chain(keyed).chain(named).chain(users)
-    }
-
-    fn of_name(&self, name: &str) -> Option<&Caller> {
-        match self {
-            Self::Open(_) => None,
-            Self::Keys { by_name, .. } => by_name.get(name),
-        }
-    }
-
-    fn of_uid(&self, uid: u32) -> Option<&Caller> {
-        match self {
-            Self::Open(_) => None,
-            Self::Keys { by_uid, .. } => by_uid.get(&uid),
-        }
+        let keyed = self.by_prefix.values().flatten().map(|(_, caller)| caller);
+        let keyless = self.by_name.values().chain(self.by_uid.values());
+        self.open.iter().chain(keyed).chain(keyless)
     }
 
     /// Finds a caller with the same key, tenant and role.
     fn of_key(&self, key: &Key) -> Option<&Caller> {
-        let Self::Keys { by_prefix, .. } = self else {
-            return None;
-        };
-        let same_prefix = by_prefix.get(&prefix(&key.digest))?;
+        let same_prefix = self.by_prefix.get(&prefix(&key.digest))?;
         let same = same_prefix.iter().find(|(digest, caller)| {
             *digest == key.digest && caller.tenant.id == key.tenant && caller.role == key.role
         });
@@ -256,27 +209,25 @@ impl Keyring {
         authorization: Option<&[u8]>,
         connection: &Connection,
     ) -> Result<&Caller, AuthError> {
-        let (by_prefix, by_name, by_uid) = match self {
+        if let Some(caller) = &self.open {
             // A client that sends a key expects authentication, and to be its tenant.
-            Self::Open(_) if authorization.is_some() => return Err(AuthError::NoKeysHere),
-            Self::Open(caller) => return Ok(caller),
-            Self::Keys {
-                by_prefix,
-                by_name,
-                by_uid,
-                ..
-            } => (by_prefix, by_name, by_uid),
-        };
+            let has_key = authorization.is_some();
+            return (!has_key).then_some(caller).ok_or(AuthError::NoKeysHere);
+        }
         let Some(authorization) = authorization else {
             if let Some(names) = connection.certificate() {
-                return one_named(names, by_name).ok_or(AuthError::WrongCertificate);
+                return one_named(names, &self.by_name).ok_or(AuthError::WrongCertificate);
             }
-            let caller = connection.peer.uid.and_then(|uid| by_uid.get(&uid));
+            let caller = connection.peer.uid.and_then(|uid| self.by_uid.get(&uid));
             return caller.ok_or(AuthError::NoKey);
         };
         let key = bearer(authorization).ok_or(AuthError::NoKey)?;
         let presented = digest(key);
-        let mut candidates = by_prefix.get(&prefix(&presented)).into_iter().flatten();
+        let mut candidates = self
+            .by_prefix
+            .get(&prefix(&presented))
+            .into_iter()
+            .flatten();
         let found = candidates.find(|(known, _)| known.ct_eq(&presented).into());
         found.map(|(_, caller)| caller).ok_or(AuthError::WrongKey)
     }

@@ -1,7 +1,7 @@
-//! The tower layers that every call passes before its handler, one per file.
+//! What every call passes before its handler, and its response after it, one part per file.
 //!
 //! A call is classified before the layers, here, and a rejection becomes a response after them, in
-//! `call`. The layers between do not depend on gRPC, except for the framing in `body`.
+//! `call`. The parts between do not depend on gRPC, except for the framing in `body`.
 
 pub(crate) mod auth;
 mod body;
@@ -19,18 +19,18 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use tokio::time::timeout;
 use tonic::body::Body;
-use tower::{Service, ServiceBuilder};
 
 use crate::connections::{Connection, ConnectionsConfig};
-use crate::rpc::{Call, Services};
-use auth::{Auth, AuthLayer};
-use body::BodyLayer;
-use call::{GRPC, IncomingCall, ResponseFuture, StreamReset};
-use call_metrics::{CallMetrics, CallMetricsLayer};
-use deadline::DeadlineLayer;
-use health::HealthLayer;
-use limits::{TenantLimits, TenantLimitsLayer};
+use crate::rpc::{Call, Role, Services};
+use crate::services::{Api, ApiCall};
+use crate::wire::status;
+use auth::Auth;
+use body::AdmittedCall;
+use call::{CallFuture, GRPC, Rejection, ResponseFuture, StreamReset, render};
+use call_metrics::CallMetrics;
+use limits::TenantLimits;
 
 /// State of the layers. Clones share it.
 #[derive(Clone)]
@@ -43,19 +43,17 @@ pub(crate) struct Layers {
     probe_timeout: Duration,
 }
 
-type Stack =
-    CallMetricsLayer<HealthLayer<AuthLayer<TenantLimitsLayer<DeadlineLayer<BodyLayer<Services>>>>>>;
-
 /// The gRPC services, within the layers.
-#[derive(Clone)]
 pub(crate) struct GrpcService {
-    auth: Arc<Auth>,
-    stack: Stack,
+    pub(crate) layers: Layers,
+    pub(crate) api: Arc<Api>,
+    /// Health checks and reflection.
+    pub(crate) others: Services,
 }
 
 /// A [`GrpcService`] for one connection.
 pub(crate) struct GrpcConnection {
-    stack: Stack,
+    service: Arc<GrpcService>,
     connection: Arc<Connection>,
 }
 
@@ -69,48 +67,66 @@ impl Layers {
             probe_timeout: config.request_timeout.min(config.handshake_timeout),
         }
     }
-
-    pub(crate) fn around(&self, services: &Services) -> GrpcService {
-        let auth = || Arc::clone(&self.auth);
-        let stack = ServiceBuilder::new()
-            .layer_fn(|inner| CallMetricsLayer {
-                inner,
-                metrics: self.metrics.clone(),
-            })
-            .layer_fn(|inner| HealthLayer {
-                inner,
-                auth: auth(),
-                services: services.clone(),
-                timeout: self.probe_timeout,
-            })
-            .layer_fn(|inner| AuthLayer {
-                inner,
-                auth: auth(),
-            })
-            .layer_fn(|inner| TenantLimitsLayer {
-                inner,
-                limits: self.limits.clone(),
-            })
-            .layer_fn(DeadlineLayer)
-            .layer_fn(|inner| BodyLayer {
-                inner,
-                timeout: self.request_timeout,
-            })
-            .service(services.clone());
-        GrpcService {
-            auth: auth(),
-            stack,
-        }
-    }
 }
 
 impl GrpcService {
-    pub(crate) fn of_connection(&self, connection: &Arc<Connection>) -> GrpcConnection {
-        self.auth.begin(connection);
+    pub(crate) fn of_connection(self: &Arc<Self>, connection: &Arc<Connection>) -> GrpcConnection {
+        self.layers.auth.begin(connection);
         GrpcConnection {
-            stack: self.stack.clone(),
+            service: Arc::clone(self),
             connection: Arc::clone(connection),
         }
+    }
+
+    /// Admits a call, or rejects it at once.
+    ///
+    /// Nothing of a call is retained before its key is verified. This happens before the call gets
+    /// a task, because the tenant determines the queue of the task.
+    fn admit(
+        &self,
+        call: Call,
+        request: Request<Body>,
+        connection: &Arc<Connection>,
+    ) -> Result<CallFuture, Rejection> {
+        let layers = &self.layers;
+        if let Call::Health = call {
+            let open = layers.auth.begin_probe(&request, connection)?;
+            let services = self.others.clone();
+            let check = health::check(request, open, services, layers.probe_timeout);
+            return Ok(Box::pin(check));
+        }
+        let caller = layers.auth.caller(&request, connection);
+        let caller = caller.map_err(|denied| layers.auth.deny(denied, connection))?;
+        if call.is_admin() && caller.role != Role::Admin {
+            return Err(status::role_required().into());
+        }
+        let permit = Arc::new(layers.limits.admit(&caller, call)?);
+        let deadline = deadline::of_grpc(request.headers());
+        let admitted = AdmittedCall::new(call, request.headers(), connection, &permit)?;
+        let request = admitted.counted(request, layers.request_timeout);
+        let answer = match call {
+            Call::Rpc(rpc) => {
+                let api = Arc::clone(&self.api);
+                let message = ();
+                let call = ApiCall {
+                    api,
+                    caller,
+                    permit,
+                    message,
+                };
+                rpc.serve(call, request)
+            }
+            _ => self.others.call(request),
+        };
+        let call = async { Ok(admitted.respond(answer.await)) };
+        let Some(deadline) = deadline else {
+            return Ok(Box::pin(call));
+        };
+        let call = timeout(deadline, call);
+        Ok(Box::pin(async {
+            let late = |_| Err(status::deadline_exceeded().into());
+            call.await.unwrap_or_else(late)
+        }))
     }
 }
 
@@ -120,18 +136,23 @@ impl hyper::service::Service<Request<Incoming>> for GrpcConnection {
     type Future = ResponseFuture;
 
     fn call(&self, request: Request<Incoming>) -> ResponseFuture {
-        let connection = &self.connection;
+        let (service, connection) = (&self.service, &self.connection);
         if connection.is_closing() {
             return Box::pin(ready(Err(StreamReset::new())));
         }
         if let Some(status) = non_grpc_status(&request) {
             return Box::pin(ready(reject_http(status, connection)));
         }
-        self.stack.clone().call(IncomingCall {
-            call: Call::of(request.uri().path()),
-            deadline: deadline::of_grpc(request.headers()),
-            request: request.map(Body::new),
-            connection: Arc::clone(connection),
+        let call = Call::of(request.uri().path());
+        let timer = service.layers.metrics.start(call);
+        let admitted = service.admit(call, request.map(Body::new), connection);
+        Box::pin(async {
+            let result = match admitted {
+                Ok(call) => call.await,
+                Err(rejection) => Err(rejection),
+            };
+            timer.stop(&result);
+            render(result).await
         })
     }
 }

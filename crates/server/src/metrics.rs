@@ -22,8 +22,8 @@ use tokio::sync::watch;
 use crate::connections::Ports;
 use crate::layers::Layers;
 use crate::layers::limits::rates::RateLimit;
-use crate::process;
 use crate::services::Api;
+use crate::{cluster, process};
 
 pub(crate) fn registry(sources: Sources) -> Registry {
     let mut registry = Registry::with_prefix("memoird");
@@ -52,7 +52,7 @@ pub(crate) fn registry(sources: Sources) -> Registry {
 
 /// Sources of the metrics.
 pub(crate) struct Sources {
-    pub(crate) api: Api,
+    pub(crate) api: Arc<Api>,
     /// Damaged and unchecked turns, and commits in doubt.
     pub(crate) journal: Option<Arc<dyn Store>>,
     pub(crate) journal_away: watch::Receiver<Option<String>>,
@@ -334,21 +334,31 @@ impl Collector for Sources {
         let help = "1 while the journal cannot be reached; /readyz has the reason";
         let is_away = self.journal_away.borrow().is_some();
         gauge(encoder, "journal_away", help, is_away.into())?;
-        if let Some(cluster) = self.api.engine.cluster() {
+        if let Some(own) = self.api.engine.cluster() {
             let help = "1 if this daemon leads its cluster";
-            gauge(encoder, "cluster_leads", help, cluster.leads().into())?;
+            gauge(encoder, "cluster_leads", help, own.leads().into())?;
             let seen = self.api.members.seen();
             let help = "Daemons that share the journal, including this one";
-            gauge(encoder, "cluster_members", help, seen.here().count() as u64)?;
+            gauge(
+                encoder,
+                "cluster_members",
+                help,
+                cluster::here(&seen).count() as u64,
+            )?;
             let help = "Leaders of the cluster; sweeps and hooks are paused at 0";
-            let leaders = seen.here().filter(|member| member.leads).count() as u64;
+            let leaders = cluster::here(&seen).filter(|member| member.leads).count() as u64;
             gauge(encoder, "cluster_leaders", help, leaders)?;
             let help = "Daemons whose settings differ where all must agree";
-            let others = seen.disagreements().len() as u64;
+            let others = cluster::disagreements(&seen).len() as u64;
             gauge(encoder, "cluster_members_disagreeing", help, others)?;
             let help = "How long the longest due hook delivery has been due";
-            let late = seen.deliveries_late_ms / 1_000;
-            gauge(encoder, "cluster_deliveries_late_seconds", help, late)?;
+            let late = seen.deliveries_late.map_or(0, |late| late.seconds);
+            gauge(
+                encoder,
+                "cluster_deliveries_late_seconds",
+                help,
+                late.cast_unsigned(),
+            )?;
         }
         gauge(encoder, "rss_bytes", "Resident memory", usage.rss_bytes)
     }

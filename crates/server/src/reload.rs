@@ -14,13 +14,14 @@ use memoird_memories::Memories;
 use thiserror::Error;
 use tokio::sync::{Mutex, watch};
 use tokio_util::task::TaskTracker;
-use tonic::{Code, Status};
+use tonic::Code;
 use tracing::{error, info, warn};
 
 use crate::config::{self, Config, FilesRead};
 use crate::keyring::Keyring;
 use crate::logging::LogControl;
 use crate::tls::Tls;
+use crate::wire::refusal::Refusal;
 use crate::wire::status;
 
 /// Interval for polling the files.
@@ -40,13 +41,13 @@ pub(crate) enum ReloadError {
     },
 }
 
-impl From<ReloadError> for Status {
+impl From<ReloadError> for Refusal {
     fn from(error: ReloadError) -> Self {
         let reason = match error {
             ReloadError::NoFile => "CONFIG_NOT_A_FILE",
             ReloadError::Invalid { .. } => "CONFIG_INVALID",
         };
-        status::new(Code::FailedPrecondition, reason, error.to_string(), None).into()
+        status::new(Code::FailedPrecondition, reason, error.to_string(), None)
     }
 }
 
@@ -81,7 +82,7 @@ pub(crate) struct Reloader {
     /// Serializes reloads.
     pub(crate) turn: Mutex<()>,
     /// The files as last read, also by a rejected reload.
-    pub(crate) last_files: std::sync::Mutex<FilesRead>,
+    pub(crate) last_files: parking_lot::Mutex<FilesRead>,
     pub(crate) tasks: TaskTracker,
 }
 
@@ -137,7 +138,7 @@ impl Reloader {
         // Keep file reads and certificate parsing off the async workers.
         let loaded = tokio::task::spawn_blocking(move || config::load_noting(&path)).await;
         let (parsed, files) = loaded.map_err(|error| invalid(error.to_string()))?;
-        *self.last_files() = files;
+        *self.last_files.lock() = files;
         let mut config = parsed.map_err(|error| invalid(error.to_string()))?;
         if !config.is_versioned {
             let problem = "version is missing: the file is empty or cut off, or lacks `version: 1`";
@@ -165,7 +166,7 @@ impl Reloader {
             // The paths from startup: a changed `server.tls` needs a restart.
             let loaded = tokio::task::spawn_blocking(move || config::reload_tls(&tls)).await;
             let (loaded, files) = loaded.map_err(|error| invalid(error.to_string()))?;
-            self.last_files().extend(files);
+            self.last_files.lock().extend(files);
             match loaded {
                 // The rest of the new file still applies.
                 Err(problem) if has_other_tls => {
@@ -230,7 +231,7 @@ impl Reloader {
         if self.path.is_none() {
             return std::future::pending().await;
         }
-        let mut last = self.last_files().clone();
+        let mut last = self.last_files.lock().clone();
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             let (now, is_new) = self.read_files().await;
@@ -242,16 +243,10 @@ impl Reloader {
         }
     }
 
-    fn last_files(&self) -> std::sync::MutexGuard<'_, FilesRead> {
-        self.last_files
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
     /// Reads the files after a running reload. Returns whether they have changed.
     async fn read_files(&self) -> (FilesRead, bool) {
         let _turn = self.turn.lock().await;
-        let last = self.last_files().clone();
+        let last = self.last_files.lock().clone();
         let files = last.clone();
         let now = tokio::task::spawn_blocking(move || files.again())
             .await

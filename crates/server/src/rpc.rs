@@ -2,19 +2,31 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::future::ready;
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
-use std::task::{Context, Poll};
 
 use http::{Request, Response};
+use memoird_proto::{PACKAGE, UnaryCall};
+use prost::Message;
 use serde::{Deserialize, Serialize};
+use tokio_stream::Stream;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::BoxFuture;
-use tonic::server::NamedService;
-use tower::Service;
+use tonic::server::{Grpc, NamedService};
+use tonic_prost::ProstCodec;
+use tower::{Service, service_fn};
+
+use crate::layers::reply_limit;
+use crate::services::{ApiCall, admin, document, memory, session};
+use crate::wire::refusal::Refusal;
+use crate::wire::status;
 
 use RequestSize::{Large, Patch, Small, Text, Unlimited};
+
+/// Maximum size of an AdminService request in bytes.
+///
+/// `Backup` requests contain block hashes: 16 MiB for 256 GiB of files.
+const ADMIN_REQUEST_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -40,72 +52,83 @@ pub(crate) enum RequestSize {
     Unlimited,
 }
 
-#[derive(Debug)]
 pub(crate) struct Rpc {
     pub(crate) path: &'static str,
     pub(crate) role: Role,
     pub(crate) request: RequestSize,
     /// Whether the response is a stream.
     pub(crate) has_stream: bool,
+    handler: Handler,
 }
 
-pub(crate) static RPCS: [Rpc; 52] = [
-    bot("/memoird.v1.SessionService/Append", Large),
-    bot("/memoird.v1.SessionService/GetContext", Large),
-    bot("/memoird.v1.SessionService/ResolveRecallTool", Small),
-    bot("/memoird.v1.SessionService/GetHistory", Small),
-    bot("/memoird.v1.SessionService/GetSession", Small),
-    bot("/memoird.v1.SessionService/ListSessions", Small),
-    bot("/memoird.v1.SessionService/PatchState", Patch),
-    bot("/memoird.v1.SessionService/RewindSession", Large),
-    bot("/memoird.v1.SessionService/UpdateTurn", Large),
-    bot("/memoird.v1.SessionService/CopySession", Small),
-    bot("/memoird.v1.SessionService/CompactSession", Small),
-    bot("/memoird.v1.SessionService/UndoCompaction", Small),
-    bot("/memoird.v1.SessionService/ResetSession", Small),
-    bot("/memoird.v1.SessionService/EndSession", Small),
-    bot("/memoird.v1.SessionService/EraseSession", Small),
-    bot("/memoird.v1.SessionService/EraseSubject", Small),
-    bot("/memoird.v1.SessionService/GetErasure", Small),
-    bot("/memoird.v1.SessionService/WatchEvents", Small).streams(),
-    bot("/memoird.v1.MemoryService/Remember", Text),
-    bot("/memoird.v1.MemoryService/Recall", Text),
-    bot("/memoird.v1.MemoryService/GetMemory", Small),
-    bot("/memoird.v1.MemoryService/ListMemories", Small),
-    bot("/memoird.v1.MemoryService/ListSubjects", Small),
-    bot("/memoird.v1.MemoryService/ListConflicts", Small),
-    bot("/memoird.v1.MemoryService/UpdateMemory", Text),
-    bot("/memoird.v1.MemoryService/Forget", Small),
-    bot("/memoird.v1.MemoryService/GetManifest", Small),
-    bot("/memoird.v1.MemoryService/LeaseExtraction", Small),
-    bot("/memoird.v1.MemoryService/CommitExtraction", Large),
-    bot("/memoird.v1.MemoryService/LearnSession", Small),
-    bot("/memoird.v1.MemoryService/ImportMemories", Large),
-    bot("/memoird.v1.MemoryService/GetMemoryStats", Small),
-    bot("/memoird.v1.MemoryService/ReindexMemories", Small),
-    bot("/memoird.v1.MemoryService/SearchTranscripts", Small),
-    bot("/memoird.v1.DocumentService/GetDocument", Small),
-    bot("/memoird.v1.DocumentService/PutDocument", Large),
-    bot("/memoird.v1.DocumentService/DeleteDocument", Small),
-    bot("/memoird.v1.DocumentService/DeleteDocuments", Small),
-    bot("/memoird.v1.DocumentService/ListDocuments", Small),
-    bot("/memoird.v1.DocumentService/ListNamespaces", Small),
-    bot("/memoird.v1.DocumentService/BatchDocuments", Large),
-    admin("/memoird.v1.AdminService/GetStats", Small),
-    admin("/memoird.v1.AdminService/GetCluster", Small),
-    admin("/memoird.v1.AdminService/ListTenants", Small),
-    admin("/memoird.v1.AdminService/SweepNow", Small),
-    admin("/memoird.v1.AdminService/RunDream", Small),
-    admin("/memoird.v1.AdminService/ListHookDeliveries", Small),
-    admin("/memoird.v1.AdminService/RetryHookDelivery", Small),
-    admin("/memoird.v1.AdminService/DropHookDelivery", Small),
-    admin("/memoird.v1.AdminService/ReloadConfig", Small),
-    admin("/memoird.v1.AdminService/Verify", Small),
-    admin("/memoird.v1.AdminService/Backup", Unlimited).streams(),
-];
+/// Decodes the message of a call, of at most this many bytes, and encodes its reply.
+type Handler = Box<dyn Fn(ApiCall<()>, usize, Request<Body>) -> AnswerFuture + Send + Sync>;
+
+type AnswerFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+pub(crate) static RPCS: LazyLock<Vec<Rpc>> = LazyLock::new(|| {
+    vec![
+        unary(Large, session::append),
+        unary(Large, session::get_context),
+        unary(Small, session::resolve_recall_tool),
+        unary(Small, session::get_history),
+        unary(Small, session::get_session),
+        unary(Small, session::list_sessions),
+        unary(Patch, session::patch_state),
+        unary(Large, session::rewind_session),
+        unary(Large, session::update_turn),
+        unary(Small, session::copy_session),
+        unary(Small, session::compact_session),
+        unary(Small, session::undo_compaction),
+        unary(Small, session::reset_session),
+        unary(Small, session::end_session),
+        unary(Small, session::erase_session),
+        unary(Small, session::erase_subject),
+        unary(Small, session::get_erasure),
+        streaming(
+            "/memoird.v1.SessionService/WatchEvents",
+            Small,
+            session::watch_events,
+        ),
+        unary(Text, memory::remember),
+        unary(Text, memory::recall),
+        unary(Small, memory::get_memory),
+        unary(Small, memory::list_memories),
+        unary(Small, memory::list_subjects),
+        unary(Small, memory::list_conflicts),
+        unary(Text, memory::update_memory),
+        unary(Small, memory::forget),
+        unary(Small, memory::get_manifest),
+        unary(Small, memory::lease_extraction),
+        unary(Large, memory::commit_extraction),
+        unary(Small, memory::learn_session),
+        unary(Large, memory::import_memories),
+        unary(Small, memory::get_memory_stats),
+        unary(Small, memory::reindex_memories),
+        unary(Small, memory::search_transcripts),
+        unary(Small, document::get_document),
+        unary(Large, document::put_document),
+        unary(Small, document::delete_document),
+        unary(Small, document::delete_documents),
+        unary(Small, document::list_documents),
+        unary(Small, document::list_namespaces),
+        unary(Large, document::batch_documents),
+        unary(Small, admin::get_stats),
+        unary(Small, admin::get_cluster),
+        unary(Small, admin::list_tenants),
+        unary(Small, admin::sweep_now),
+        unary(Small, admin::run_dream),
+        unary(Small, admin::list_hook_deliveries),
+        unary(Small, admin::retry_hook_delivery),
+        unary(Small, admin::drop_hook_delivery),
+        unary(Small, admin::reload_config),
+        unary(Small, admin::verify),
+        streaming("/memoird.v1.AdminService/Backup", Unlimited, admin::backup),
+    ]
+});
 
 /// The kind of call that a path denotes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) enum Call {
     Rpc(&'static Rpc),
     /// A health check, which needs no key.
@@ -148,79 +171,131 @@ impl Call {
 }
 
 impl Rpc {
+    fn new(path: &'static str, request: RequestSize, has_stream: bool, handler: Handler) -> Self {
+        let service = path.trim_start_matches('/').trim_start_matches(PACKAGE);
+        let role = if service.starts_with(".AdminService/") {
+            Role::Admin
+        } else {
+            Role::Bot
+        };
+        Self {
+            path,
+            role,
+            request,
+            has_stream,
+            handler,
+        }
+    }
+
     /// Name without that of the service.
     pub(crate) fn name(&self) -> &'static str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 
-    const fn streams(self) -> Self {
-        Self {
-            has_stream: true,
-            ..self
-        }
+    /// Serves an admitted call.
+    pub(crate) fn serve(&self, call: ApiCall<()>, request: Request<Body>) -> AnswerFuture {
+        let bytes_max = match self.role {
+            Role::Admin => ADMIN_REQUEST_BYTES_MAX,
+            Role::Bot => call.api.request_bytes,
+        };
+        (self.handler)(call, bytes_max, request)
     }
 }
 
-const fn bot(path: &'static str, request: RequestSize) -> Rpc {
-    Rpc {
-        path,
-        role: Role::Bot,
-        request,
-        has_stream: false,
-    }
+fn unary<Q, R, F>(
+    request: RequestSize,
+    handler: impl Fn(ApiCall<Q>) -> F + Copy + Send + Sync + 'static,
+) -> Rpc
+where
+    Q: UnaryCall + Default + 'static,
+    R: Message + 'static,
+    F: Future<Output = Result<R, Refusal>> + Send + 'static,
+{
+    let serve = move |call: ApiCall<()>, bytes_max, request| -> AnswerFuture {
+        let service = service_fn(move |request| {
+            let (permit, reply) = (call.permit.clone(), run(handler, call.clone(), request));
+            async move {
+                let reply = reply.await?;
+                reply_limit::check(reply.get_ref(), &permit)?;
+                Ok(reply)
+            }
+        });
+        let codec = ProstCodec::<R, Q>::default();
+        let mut grpc = Grpc::new(codec).max_decoding_message_size(bytes_max);
+        Box::pin(async move { grpc.unary(service, request).await })
+    };
+    Rpc::new(Q::PATH, request, false, Box::new(serve))
 }
 
-const fn admin(path: &'static str, request: RequestSize) -> Rpc {
-    Rpc {
-        role: Role::Admin,
-        ..bot(path, request)
-    }
+/// An rpc whose response is a stream.
+fn streaming<Q, R, S, F>(
+    path: &'static str,
+    request: RequestSize,
+    handler: impl Fn(ApiCall<Q>) -> F + Copy + Send + Sync + 'static,
+) -> Rpc
+where
+    Q: Message + Default + 'static,
+    R: Message + 'static,
+    S: Stream<Item = Result<R, Status>> + Send + 'static,
+    F: Future<Output = Result<S, Refusal>> + Send + 'static,
+{
+    let serve = move |call: ApiCall<()>, bytes_max, request| -> AnswerFuture {
+        let service = service_fn(move |request| run(handler, call.clone(), request));
+        let codec = ProstCodec::<R, Q>::default();
+        let mut grpc = Grpc::new(codec).max_decoding_message_size(bytes_max);
+        Box::pin(async move { grpc.server_streaming(service, request).await })
+    };
+    Rpc::new(path, request, true, Box::new(serve))
 }
 
-/// The gRPC services by name.
+/// Runs a handler, after checking the key again: the message may have taken long to arrive.
+async fn run<Q, T, F: Future<Output = Result<T, Refusal>>>(
+    handler: impl Fn(ApiCall<Q>) -> F,
+    call: ApiCall<()>,
+    request: tonic::Request<Q>,
+) -> Result<tonic::Response<T>, Status> {
+    call.caller.key.check()?;
+    let call = ApiCall {
+        message: request.into_inner(),
+        api: call.api,
+        caller: call.caller,
+        permit: call.permit,
+    };
+    Ok(tonic::Response::new(handler(call).await?))
+}
+
+/// The services of gRPC itself, by name: health checks and reflection.
 #[derive(Clone, Default)]
-pub(crate) struct Services(Arc<HashMap<&'static str, Handler>>);
+pub(crate) struct Services(Arc<HashMap<&'static str, ServiceHandler>>);
 
-type Handler = Box<dyn Fn(Request<Body>) -> ServiceFuture + Send + Sync>;
-type ServiceFuture = BoxFuture<Response<Body>, Infallible>;
+type ServiceHandler = Box<dyn Fn(Request<Body>) -> AnswerFuture + Send + Sync>;
 
 impl Services {
     /// Adds a service. Only before the services are shared.
     pub(crate) fn with<S>(mut self, service: S) -> Self
     where
         S: NamedService + Clone + Send + Sync + 'static,
-        S: Service<
-                Request<Body>,
-                Response = Response<Body>,
-                Error = Infallible,
-                Future = ServiceFuture,
-            >,
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+        S::Future: Send + 'static,
     {
         if let Some(services) = Arc::get_mut(&mut self.0) {
-            // gRPC services are always ready.
-            let handler = move |request| service.clone().call(request);
+            let handler = move |request| -> AnswerFuture {
+                // gRPC services are always ready.
+                let call = service.clone().call(request);
+                Box::pin(async { call.await.unwrap_or_else(|never| match never {}) })
+            };
             services.insert(S::NAME, Box::new(handler));
         }
         self
     }
-}
-
-impl Service<Request<Body>> for Services {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = ServiceFuture;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
 
     /// Passes a call to the service of its path. UNIMPLEMENTED if there is none.
-    fn call(&mut self, request: Request<Body>) -> ServiceFuture {
+    pub(crate) fn call(&self, request: Request<Body>) -> AnswerFuture {
         let path = request.uri().path().strip_prefix('/');
         let named = path.and_then(|path| path.split_once('/'));
         match named.and_then(|(name, _)| self.0.get(name)) {
             Some(handler) => handler(request),
-            None => Box::pin(ready(Ok(Status::unimplemented("").into_http()))),
+            None => Box::pin(async { Status::from(status::unimplemented()).into_http() }),
         }
     }
 }
@@ -255,7 +330,7 @@ mod tests {
     fn default_file_names_rpcs_with_large_requests() {
         let (before, _) = DEFAULT_YAML.split_once("max_request_bytes:").unwrap();
         let (_, comment) = before.rsplit_once("max_calls_in_flight:").unwrap();
-        for rpc in &RPCS {
+        for rpc in RPCS.iter() {
             let is_named = !matches!(rpc.request, Small | Patch);
             assert_eq!(comment.contains(rpc.name()), is_named, "{}", rpc.path);
         }

@@ -41,7 +41,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         let _beats = notifier.keep_alive();
         let waits_for = watch::Sender::default();
         let mut waiting = waits_for.subscribe();
-        let app = tokio::select! {
+        let mut app = tokio::select! {
             app = App::bind(loaded, file, files, log, &waits_for) => app?,
             reason = signals.stop_waiting(&mut waiting, &notifier) => {
                 info!(reason, "memoird stops before it has opened its journal");
@@ -51,12 +51,11 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         app.catch_up().await;
         let (grpc, admin) = (app.grpc_addr.clone(), app.admin_addr.clone());
         info!(%grpc, %admin, "memoird is ready");
-        let running = app.serve()?;
-        running.announce().await;
+        app.serve().await;
         notifier.status(format_args!("serves gRPC on {grpc}, metrics on {admin}"));
         notifier.ready();
-        let (broken, reloader) = (running.broken(), running.reloader());
-        let lost = running.lost();
+        let (broken, reloader) = (app.broken(), app.reloader());
+        let lost = app.lost();
         let reason = tokio::select! {
             signal = signals.stop_signal(&reloader, &notifier) => signal,
             () = reloader.follow_file() => "the configuration file cannot be watched",
@@ -64,12 +63,12 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
             () = lost.cancelled() => "another daemon has taken over its journal",
         };
         info!(reason, "memoird is stopping");
-        let within = running.drain_time_max();
+        let within = app.drain_time_max();
         notifier.status(format_args!(
             "stops ({reason}), which takes at most {within:?}"
         ));
         notifier.stopping(within);
-        running.drain().await;
+        app.drain().await;
         if broken.is_cancelled() {
             let problem = "a background worker panicked; the log says which";
             return Err(CliError::failed(Exit::Internal, problem));

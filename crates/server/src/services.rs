@@ -1,20 +1,19 @@
 //! The gRPC services. Handlers convert messages with `wire`, and call the engine or memories.
 
-mod admin;
+pub(crate) mod admin;
 mod backup;
-mod document;
+pub(crate) mod document;
 mod maintenance;
-mod memory;
-mod session;
+pub(crate) mod memory;
+pub(crate) mod session;
 mod watch;
 
 use std::sync::Arc;
 
 use memoird_core::time::Timestamp;
 use memoird_engine::{Engine, Tenant};
-use memoird_memories::{Memories, MemoryError};
+use memoird_memories::Memories;
 use memoird_search::Search;
-use tonic::{Request, Response, Status};
 
 use crate::heavy::HeavyWork;
 use crate::journal_location::Members;
@@ -22,12 +21,12 @@ use crate::keyring::Caller;
 use crate::layers::limits::CallPermit;
 use crate::layers::limits::rates::Rates;
 use crate::reload::Reloader;
-use crate::wire::{PAGE_BYTES_MAX, status};
-
+use crate::wire::PAGE_BYTES_MAX;
+use crate::wire::refusal::Refusal;
 pub(crate) use maintenance::Maintenance;
 pub(crate) use watch::Watchers;
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Api {
     pub(crate) engine: Engine,
     pub(crate) memories: Memories,
@@ -38,51 +37,39 @@ pub(crate) struct Api {
     pub(crate) maintenance: Maintenance,
     pub(crate) heavy: HeavyWork,
     pub(crate) rates: Rates,
+    /// Maximum size of a request in bytes.
+    pub(crate) request_bytes: usize,
     pub(crate) started_at: Timestamp,
 }
 
-type RpcResult<T> = Result<Response<T>, Status>;
-
-/// Converts the outcome of a call. [`MemoryError`] covers errors of the engine and core as well.
-fn rpc_result<T, R>(
-    outcome: Result<T, impl Into<MemoryError>>,
-    reply: impl FnOnce(T) -> R,
-) -> RpcResult<R> {
-    match outcome {
-        Ok(done) => Ok(Response::new(reply(done))),
-        Err(error) => Err(status::memory(&error.into()).into()),
-    }
-}
-
-/// Splits a request into tenant and message, after checking the key.
+/// An admitted call, whose key was just checked.
 ///
-/// Handlers that wait before their command use [`caller`], and check the key again.
-fn tenant_and_message<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
-    caller(request).map(|(caller, message)| (caller.tenant, message))
+/// Handlers that wait before their command check the key again.
+#[derive(Clone)]
+pub(crate) struct ApiCall<Q> {
+    pub(crate) api: Arc<Api>,
+    pub(crate) caller: Caller,
+    pub(crate) permit: Arc<CallPermit>,
+    pub(crate) message: Q,
 }
 
-fn call_permit<T>(request: &Request<T>) -> Result<Arc<CallPermit>, Status> {
-    let permit = request.extensions().get::<Arc<CallPermit>>();
-    Ok(permit.map(Arc::clone).ok_or_else(status::no_caller)?)
-}
+type Reply<T> = Result<T, Refusal>;
 
-/// Like [`tenant_and_message`], after reserving room for a page.
-async fn tenant_and_message_for_page<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
-    call_permit(&request)?
-        .reserve_response(PAGE_BYTES_MAX as u64)
-        .await?;
-    tenant_and_message(request)
-}
+impl<Q> ApiCall<Q> {
+    /// Splits it, if neither the role of the caller nor its permit matters.
+    fn into_parts(self) -> (Arc<Api>, Arc<Tenant>, Q) {
+        (self.api, self.caller.tenant, self.message)
+    }
 
-/// Returns the message of an operator's request, after checking the key.
-fn operator<T>(request: Request<T>) -> Result<T, Status> {
-    caller(request).map(|(_, message)| message)
-}
+    /// Like [`Self::into_parts`], after reserving room for a page.
+    async fn into_parts_for_page(self) -> Reply<(Arc<Api>, Arc<Tenant>, Q)> {
+        self.reserve(PAGE_BYTES_MAX as u64).await?;
+        Ok(self.into_parts())
+    }
 
-/// Splits a request into caller and message, after checking the key.
-fn caller<T>(request: Request<T>) -> Result<(Caller, T), Status> {
-    let (_, mut extensions, message) = request.into_parts();
-    let caller: Caller = extensions.remove().ok_or_else(status::no_caller)?;
-    caller.key.check()?;
-    Ok((caller, message))
+    /// Reserves room for a response of up to this many bytes, and checks the key again.
+    async fn reserve(&self, bytes_max: u64) -> Reply<()> {
+        self.permit.reserve_response(bytes_max).await?;
+        self.caller.key.check()
+    }
 }

@@ -1,31 +1,21 @@
-//! Authenticates calls before their message is read, and checks the caller's role.
+//! Authenticates calls before their message is read.
 //!
 //! Without a key, the certificate or Unix user of the connection counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request};
-use tower::Service;
 use tracing::warn;
 
-use super::call::{CallService, IncomingCall, OrRejected, Rejection};
+use super::call::Rejection;
 use crate::connections::schedule::Schedule;
-use crate::connections::{Connection, Peer, WrongKeys};
+use crate::connections::{Connection, OpenCall, Peer, WrongKeys};
 use crate::keyring::{AuthError, Caller, Keyring};
-use crate::rpc::{Call, Role};
-use crate::wire::refusal::Refusal;
 use crate::wire::status;
-
-#[derive(Clone)]
-pub(crate) struct AuthLayer<S> {
-    pub(super) inner: S,
-    pub(super) auth: Arc<Auth>,
-}
 
 #[derive(Debug)]
 pub(crate) struct Auth {
@@ -42,40 +32,6 @@ pub(crate) struct DeniedCounts {
     pub(crate) wrong_certificate: AtomicU64,
 }
 
-impl<S: CallService> Service<IncomingCall> for AuthLayer<S> {
-    type Response = S::Response;
-    type Error = Rejection;
-    type Future = OrRejected<S::Future>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Rejection>> {
-        self.inner.poll_ready(context)
-    }
-
-    /// Stores the caller in the request's extensions.
-    ///
-    /// Nothing of a call is retained before its key is verified.
-    fn call(&mut self, mut incoming: IncomingCall) -> Self::Future {
-        let connection = &incoming.connection;
-        let caller = match self.auth.caller(&incoming.request, connection) {
-            Ok(caller) => caller,
-            Err(denied) => return self.auth.deny(denied, connection).ready(),
-        };
-        if let Err(refused) = check_role(incoming.call, caller.role) {
-            return Rejection::from(refused).ready();
-        }
-        incoming.request.extensions_mut().insert(caller);
-        OrRejected::Left(self.inner.call(incoming))
-    }
-}
-
-/// Rejects a bot's call of an rpc that requires `role: admin`.
-fn check_role(call: Call, role: Role) -> Result<(), Refusal> {
-    if call.is_admin() && role != Role::Admin {
-        return Err(status::role_required());
-    }
-    Ok(())
-}
-
 impl Auth {
     pub(crate) fn new(keyring: Arc<ArcSwap<Keyring>>, schedule: Arc<Schedule>) -> Self {
         Self {
@@ -88,7 +44,7 @@ impl Auth {
 
     /// Assigns a new connection to the queue of unauthenticated ones, if tenants have queues.
     pub(super) fn begin(&self, connection: &Connection) {
-        if self.keyring.load().is_shared() {
+        if self.keyring.load().is_shared {
             connection.owner.enter(self.schedule.unauthenticated_lane());
         }
     }
@@ -109,6 +65,27 @@ impl Auth {
             connection.owner.enter(lane);
         }
         Ok(caller.clone())
+    }
+
+    /// Begins a health check, which needs no key.
+    pub(super) fn begin_probe<B>(
+        &self,
+        request: &Request<B>,
+        connection: &Arc<Connection>,
+    ) -> Result<OpenCall, Rejection> {
+        // Health checks must not help to guess keys either.
+        if let Err(denied @ (AuthError::WrongKey | AuthError::SeveralKeys)) =
+            self.caller(request, connection)
+        {
+            return Err(self.deny(denied, connection));
+        }
+        connection.begin_keyless_call().ok_or_else(|| {
+            if connection.count_refusal() {
+                status::too_many_calls().into()
+            } else {
+                Rejection::Reset
+            }
+        })
     }
 
     /// Counts a denied call. Delays responses to wrong keys to slow down guessing.

@@ -1,25 +1,21 @@
 //! Accounts for the bytes of a request while it arrives, and of a response until it is sent.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Sleep;
-use tokio_util::either::Either;
 use tonic::Status;
 use tonic::body::Body;
-use tower::Service;
 
-use super::call::{CallFuture, IncomingCall, OrRejected, Rejection};
 use super::limits::CallPermit;
 use super::reply_limit;
-use crate::connections::OpenCall;
 use crate::connections::send_progress::SendProgress;
+use crate::connections::{Connection, OpenCall};
 use crate::rpc::Call;
 use crate::wire::refusal::Refusal;
 use crate::wire::status;
@@ -27,20 +23,11 @@ use crate::wire::status;
 /// Bytes that hyper buffers of a response stream if the client does not read.
 const UNREAD_BYTES_MAX: u64 = 400 << 10;
 
-/// The innermost layer, directly around the services.
-#[derive(Clone)]
-pub(crate) struct BodyLayer<S> {
-    pub(super) inner: S,
-    /// Maximum time for a request to arrive.
-    pub(super) timeout: Duration,
-}
-
 /// An admitted call, with the resources that it holds until its response is sent.
-struct AdmittedCall {
+pub(super) struct AdmittedCall {
     call: Call,
     open: OpenCall,
     permit: Arc<CallPermit>,
-    reply_bytes_max: u64,
 }
 
 /// A request body that fails if it is too large or too slow.
@@ -78,50 +65,18 @@ const PART_BYTES: usize = 16 << 10;
 
 type PolledFrame = Poll<Option<Result<Frame<Bytes>, Status>>>;
 
-impl<S> Service<IncomingCall> for BodyLayer<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = Rejection;
-    type Future = OrRejected<CallFuture>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Rejection>> {
-        self.inner.poll_ready(context).map_err(Rejection::from)
-    }
-
-    fn call(&mut self, incoming: IncomingCall) -> Self::Future {
-        let admitted = match AdmittedCall::new(&incoming) {
-            Ok(admitted) => admitted,
-            Err(refused) => return Rejection::from(refused).ready(),
-        };
-        // Reflection streams stay open, so they have no timeout.
-        let timeout = (!admitted.is_reflection()).then_some(self.timeout);
-        let answer = self.inner.call(incoming.request.map(|inner| {
-            Body::new(CountedRequest {
-                inner,
-                permit: Arc::clone(&admitted.permit),
-                timeout,
-                late: None,
-            })
-        }));
-        Either::Left(Box::pin(async {
-            let answer = answer.await?;
-            admitted.respond(answer).await.map_err(Rejection::from)
-        }))
-    }
-}
-
 impl AdmittedCall {
-    fn new(incoming: &IncomingCall) -> Result<Self, Refusal> {
-        let request = &incoming.request;
-        let permit = request.extensions().get::<Arc<CallPermit>>();
+    pub(super) fn new(
+        call: Call,
+        headers: &HeaderMap,
+        connection: &Arc<Connection>,
+        permit: &Arc<CallPermit>,
+    ) -> Result<Self, Refusal> {
+        permit.allow_reply(reply_limit::of_call(headers)?);
         let admitted = Self {
-            reply_bytes_max: reply_limit::of_call(request.headers())?,
-            call: incoming.call,
-            open: incoming.connection.begin_call(),
-            permit: permit.map(Arc::clone).ok_or_else(status::no_caller)?,
+            call,
+            open: connection.begin_call(),
+            permit: Arc::clone(permit),
         };
         if admitted.is_reflection() {
             admitted.permit.add_bytes(UNREAD_BYTES_MAX)?;
@@ -129,21 +84,33 @@ impl AdmittedCall {
         Ok(admitted)
     }
 
+    /// Counts the bytes of the request, which must arrive within `timeout`.
+    pub(super) fn counted(&self, request: Request<Body>, timeout: Duration) -> Request<Body> {
+        request.map(|inner| {
+            Body::new(CountedRequest {
+                inner,
+                permit: Arc::clone(&self.permit),
+                // Reflection streams stay open, so they have no timeout.
+                timeout: (!self.is_reflection()).then_some(timeout),
+                late: None,
+            })
+        })
+    }
+
     fn is_reflection(&self) -> bool {
         matches!(self.call, Call::Reflection)
     }
 
-    async fn respond(self, answer: Response<Body>) -> Result<Response<Body>, Refusal> {
+    pub(super) fn respond(self, answer: Response<Body>) -> Response<Body> {
         if self.is_reflection() {
             let held = (self.open, self.permit);
-            return Ok(answer.map(|body| Body::new(HeldBody::new(body, held))));
+            return answer.map(|body| Body::new(HeldBody::new(body, held)));
         }
         if self.call.has_stream() {
             // It lasts as long as its client wants, and buffers little at any time.
-            return Ok(answer.map(|body| Body::new(HeldBody::new(body, self.open))));
+            return answer.map(|body| Body::new(HeldBody::new(body, self.open)));
         }
-        let answer = reply_limit::checked(answer, self.reply_bytes_max).await?;
-        Ok(answer.map(|body| Body::new(HeldBody::counted(body, self.permit, self.open))))
+        answer.map(|body| Body::new(HeldBody::counted(body, self.permit, self.open)))
     }
 }
 

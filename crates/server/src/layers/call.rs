@@ -1,33 +1,18 @@
-//! A call on its way through the layers, its rejection, and how gRPC renders both outcomes.
+//! The outcome of a call, and how gRPC renders it.
 
-use std::convert::Infallible;
-use std::future::{Ready, ready};
+use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
-use tokio_util::either::Either;
+use http::Response;
 use tonic::body::Body;
 use tonic::{Code, Status};
-use tower::Service;
 
-use crate::connections::Connection;
-use crate::rpc::Call;
 use crate::wire::refusal::Refusal;
 use crate::wire::status;
 
 /// Content type of gRPC requests. A suffix such as `+proto` may follow.
 pub(super) const GRPC: &str = "application/grpc";
-
-/// A call on its way through the layers.
-pub(crate) struct IncomingCall {
-    pub(crate) request: Request<Body>,
-    pub(crate) call: Call,
-    /// Time that the client allows for the call.
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) connection: Arc<Connection>,
-}
 
 /// Why a call does not get the response of a handler.
 pub(crate) enum Rejection {
@@ -47,35 +32,9 @@ pub(super) type CallFuture = Pin<Box<dyn Future<Output = CallResult> + Send>>;
 pub(super) type ResponseFuture =
     Pin<Box<dyn Future<Output = Result<Response<Body>, StreamReset>> + Send>>;
 
-/// The future of a layer that rejects some calls at once.
-pub(super) type OrRejected<F> = Either<F, Ready<CallResult>>;
-
-/// A layer around a handler. Always ready.
-pub(crate) trait CallService:
-    Service<IncomingCall, Response = Response<Body>, Error = Rejection, Future: Send + 'static>
-{
-}
-
-impl<S> CallService for S where
-    S: Service<IncomingCall, Response = Response<Body>, Error = Rejection, Future: Send + 'static>
-{
-}
-
-impl Rejection {
-    pub(super) fn ready<F>(self) -> OrRejected<F> {
-        Either::Right(ready(Err(self)))
-    }
-}
-
 impl From<Refusal> for Rejection {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(Box::new(refusal), Duration::ZERO)
-    }
-}
-
-impl From<Infallible> for Rejection {
-    fn from(never: Infallible) -> Self {
-        match never {}
     }
 }
 

@@ -3,21 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tonic::Status;
-use tower::Service;
 
-use super::call::{CallResult, CallService, IncomingCall, ResponseFuture, StreamReset, render};
+use super::call::CallResult;
 use crate::rpc::{Call, RPCS};
-
-#[derive(Clone)]
-pub(crate) struct CallMetricsLayer<S> {
-    pub(super) inner: S,
-    pub(super) metrics: CallMetrics,
-}
 
 /// Calls, failures and durations by method.
 #[derive(Clone, Debug)]
@@ -43,30 +35,10 @@ pub(crate) type MethodLabel = [(&'static str, String); 1];
 /// A call in progress, counted on drop.
 ///
 /// Without a response it counts as failed, because calls that take too long end so.
-struct CallTimer {
+pub(super) struct CallTimer {
     method: Arc<Method>,
     started: std::time::Instant,
     has_failed: bool,
-}
-
-impl<S: CallService> Service<IncomingCall> for CallMetricsLayer<S> {
-    type Response = S::Response;
-    type Error = StreamReset;
-    type Future = ResponseFuture;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), StreamReset>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, incoming: IncomingCall) -> Self::Future {
-        let timer = self.metrics.start(incoming.call);
-        let call = self.inner.call(incoming);
-        Box::pin(async {
-            let result = call.await;
-            timer.stop(&result);
-            render(result).await
-        })
-    }
 }
 
 impl CallMetrics {
@@ -100,7 +72,7 @@ impl CallMetrics {
     }
 
     #[allow(clippy::disallowed_methods)]
-    fn start(&self, call: Call) -> CallTimer {
+    pub(super) fn start(&self, call: Call) -> CallTimer {
         let known = call.rpc().and_then(|rpc| self.methods.get(rpc.path));
         let method = known.unwrap_or(&self.other);
         CallTimer {
@@ -112,7 +84,7 @@ impl CallMetrics {
 }
 
 impl CallTimer {
-    fn stop(mut self, result: &CallResult) {
+    pub(super) fn stop(mut self, result: &CallResult) {
         self.has_failed = result.as_ref().map_or(true, |answer| {
             let status = answer.headers().get(Status::GRPC_STATUS);
             status.is_some_and(|status| status != "0")

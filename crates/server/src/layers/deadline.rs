@@ -1,39 +1,8 @@
-//! Ends a call when the deadline of its client has passed.
+//! The deadline that a client sets for its call.
 
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::HeaderMap;
-use tokio::time::timeout;
-use tokio_util::either::Either;
-use tower::Service;
-
-use super::call::{CallFuture, CallService, IncomingCall, Rejection};
-use crate::wire::status;
-
-#[derive(Clone)]
-pub(crate) struct DeadlineLayer<S>(pub(super) S);
-
-impl<S: CallService> Service<IncomingCall> for DeadlineLayer<S> {
-    type Response = S::Response;
-    type Error = Rejection;
-    type Future = Either<S::Future, CallFuture>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Rejection>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, incoming: IncomingCall) -> Self::Future {
-        let Some(deadline) = incoming.deadline else {
-            return Either::Left(self.0.call(incoming));
-        };
-        let call = timeout(deadline, self.0.call(incoming));
-        Either::Right(Box::pin(async {
-            let late = |_| Err(status::deadline_exceeded().into());
-            call.await.unwrap_or_else(late)
-        }))
-    }
-}
 
 /// Parses the client's deadline (gRPC over HTTP/2, `grpc-timeout`).
 pub(super) fn of_grpc(headers: &HeaderMap) -> Option<Duration> {

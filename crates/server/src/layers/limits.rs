@@ -6,15 +6,14 @@
 
 pub(crate) mod rates;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use memoird_engine::MemoryUse;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tower::Service;
 
-use super::call::{CallService, IncomingCall, OrRejected, Rejection};
 use crate::connections::schedule::{Lane, Schedule};
 use crate::keyring::Caller;
 use crate::rpc::Call;
@@ -26,12 +25,6 @@ use rates::{Rates, RequestMeter};
 const MEMORY_SHARE: u64 = 4;
 /// Maximum time a call waits for room for its response.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
-
-#[derive(Clone)]
-pub(crate) struct TenantLimitsLayer<S> {
-    pub(super) inner: S,
-    pub(super) limits: TenantLimits,
-}
 
 /// Admits calls. Clones share their state.
 #[derive(Clone, Debug)]
@@ -73,29 +66,8 @@ pub(crate) struct CallPermit {
     /// Bytes of the request and the response.
     bytes: Mutex<u64>,
     meter: Mutex<RequestMeter>,
-}
-
-impl<S: CallService> Service<IncomingCall> for TenantLimitsLayer<S> {
-    type Response = S::Response;
-    type Error = Rejection;
-    type Future = OrRejected<S::Future>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Rejection>> {
-        self.inner.poll_ready(context)
-    }
-
-    /// Stores the permit in the request's extensions.
-    fn call(&mut self, mut incoming: IncomingCall) -> Self::Future {
-        let extensions = incoming.request.extensions_mut();
-        let caller = extensions.get::<Caller>().ok_or_else(status::no_caller);
-        match caller.and_then(|caller| self.limits.admit(caller, incoming.call)) {
-            Ok(permit) => {
-                extensions.insert(Arc::new(permit));
-                OrRejected::Left(self.inner.call(incoming))
-            }
-            Err(refused) => Rejection::from(refused).ready(),
-        }
-    }
+    /// Maximum size of the reply in bytes.
+    reply_bytes_max: AtomicU64,
 }
 
 impl TenantLimits {
@@ -121,14 +93,14 @@ impl TenantLimits {
 
     /// Number of calls without a sent response. A stream counts until its response begins.
     pub(crate) fn calls_in_progress(&self) -> usize {
-        self.shared.counts().calls
+        self.shared.counts.lock().calls
     }
 
     /// Admits or rejects a call.
     ///
     /// # Errors
     /// If the tenant exceeds its call rate, or too many calls are in progress.
-    fn admit(&self, caller: &Caller, call: Call) -> Result<CallPermit, Refusal> {
+    pub(super) fn admit(&self, caller: &Caller, call: Call) -> Result<CallPermit, Refusal> {
         let (tenant, shared) = (&caller.tenant, &self.shared);
         let meter = if call.is_admin() {
             shared.rates.enter_operator(call.request_size())
@@ -148,7 +120,7 @@ impl TenantLimits {
         meter: RequestMeter,
     ) -> Result<CallPermit, Refusal> {
         let calls_max = self.shared.calls_max;
-        let mut counts = self.shared.counts();
+        let mut counts = self.shared.counts.lock();
         let (free, own) = (
             calls_max.saturating_sub(counts.calls),
             counts.of(lane).calls,
@@ -165,15 +137,12 @@ impl TenantLimits {
             is_shared,
             bytes: Mutex::new(0),
             meter: Mutex::new(meter),
+            reply_bytes_max: AtomicU64::new(0),
         })
     }
 }
 
 impl TenantLimitsInner {
-    fn counts(&self) -> MutexGuard<'_, CallCounts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Maximum bytes for all requests and responses together.
     fn bytes_max(&self) -> u64 {
         match self.memory.limit_bytes() {
@@ -199,10 +168,19 @@ impl CallPermit {
     /// # Errors
     /// If the request exceeds its size limit, the tenant its byte rate, or there is no room.
     pub(super) fn add_request(&self, data: &[u8]) -> Result<(), Refusal> {
-        let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut meter = self.meter.lock();
         meter.add(data)?;
         drop(meter);
         self.add_bytes(data.len() as u64)
+    }
+
+    /// Allows a reply of this size in bytes.
+    pub(crate) fn allow_reply(&self, bytes: u64) {
+        self.reply_bytes_max.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn reply_bytes_max(&self) -> u64 {
+        self.reply_bytes_max.load(Ordering::Relaxed)
     }
 
     /// Adds bytes of the request or response.
@@ -247,15 +225,15 @@ impl CallPermit {
 
     /// Sets the size of the response, which replaces that of the request.
     pub(super) fn set_bytes(&self, bytes: u64) {
-        let mut held = self.held();
-        let mut counts = self.shared.counts();
+        let mut held = self.bytes.lock();
+        let mut counts = self.shared.counts.lock();
         self.change(&mut counts, &mut held, bytes);
     }
 
     fn try_change(&self, change: impl FnOnce(u64) -> u64) -> bool {
-        let mut held = self.held();
+        let mut held = self.bytes.lock();
         let bytes = change(*held);
-        let mut counts = self.shared.counts();
+        let mut counts = self.shared.counts.lock();
         let own = (counts.of(self.lane).bytes - *held).saturating_add(bytes);
         let all = (counts.bytes - *held).saturating_add(bytes);
         let free = self.shared.bytes_max().saturating_sub(all);
@@ -284,19 +262,15 @@ impl CallPermit {
     }
 
     fn no_room(&self) -> Refusal {
-        let used_bytes = self.shared.counts().bytes;
+        let used_bytes = self.shared.counts.lock().bytes;
         status::no_room_for_call(used_bytes, self.shared.bytes_max())
-    }
-
-    fn held(&self) -> MutexGuard<'_, u64> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        let mut held = self.held();
-        let mut counts = self.shared.counts();
+        let mut held = self.bytes.lock();
+        let mut counts = self.shared.counts.lock();
         self.change(&mut counts, &mut held, 0);
         counts.calls -= 1;
         counts.of(self.lane).calls -= 1;

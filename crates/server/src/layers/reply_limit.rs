@@ -3,18 +3,13 @@
 //! A client cannot report its own limit in gRPC. A larger reply fails there with an error that names
 //! neither memoird nor a remedy, so the daemon rejects it first.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use bytes::Bytes;
-use http::{HeaderMap, Response};
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::BodyExt;
+use http::HeaderMap;
 use memoird_proto::v1::Budget;
-use tonic::body::Body;
-use tonic::{Code, Status};
+use prost::Message;
+use tonic::Code;
 
-use super::limits::rates::announced_bytes;
+use super::limits::CallPermit;
+use super::limits::rates::MESSAGE_HEAD_BYTES;
 use crate::wire::refusal::Refusal;
 use crate::wire::status;
 
@@ -26,15 +21,10 @@ const DEFAULT_BYTES: u64 = 4 << 20;
 /// Bytes of a reply per token of its window: the messages in a format and the turns.
 const BYTES_PER_TOKEN: u64 = 16;
 
-/// The size that a request for a window asks for with its budget, as an extension of its response.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestedBytes(u64);
-
-impl RequestedBytes {
-    pub(crate) fn for_budget(budget: Option<&Budget>) -> Self {
-        let tokens = budget.and_then(|budget| budget.context_window).unwrap_or(0);
-        Self(BYTES_PER_TOKEN.saturating_mul(tokens))
-    }
+/// Returns the size in bytes that a request for a window asks for with its budget.
+pub(crate) fn for_budget(budget: Option<&Budget>) -> u64 {
+    let tokens = budget.and_then(|budget| budget.context_window).unwrap_or(0);
+    BYTES_PER_TOKEN.saturating_mul(tokens)
 }
 
 /// Returns the maximum size of the reply to a call with these headers, in bytes.
@@ -53,54 +43,14 @@ pub(super) fn of_call(headers: &HeaderMap) -> Result<u64, Refusal> {
 /// Checks the size of a unary call's reply.
 ///
 /// # Errors
-/// If it is larger than `bytes_max`, and than the request asks for.
-pub(super) async fn checked(
-    answer: Response<Body>,
-    bytes_max: u64,
-) -> Result<Response<Body>, Refusal> {
-    let requested = answer.extensions().get::<RequestedBytes>();
-    let bytes_max = requested.map_or(bytes_max, |requested| bytes_max.max(requested.0));
-    let (parts, mut body) = answer.into_parts();
-    // The message of a unary call is encoded, and its first frame has its length.
-    let first = body.frame().await;
-    let head = first.as_ref().and_then(|frame| frame.as_ref().ok());
-    let bytes = head
-        .and_then(Frame::data_ref)
-        .map_or(0, |data| announced_bytes(data));
+/// If it is larger than the call allows.
+pub(crate) fn check(reply: &impl Message, permit: &CallPermit) -> Result<(), Refusal> {
+    let bytes = (MESSAGE_HEAD_BYTES + reply.encoded_len()) as u64;
+    let bytes_max = permit.reply_bytes_max();
     if bytes > bytes_max {
         return Err(too_large(bytes, bytes_max));
     }
-    let body = Body::new(PeekedBody { first, rest: body });
-    Ok(Response::from_parts(parts, body))
-}
-
-/// A body whose first frame was already read.
-struct PeekedBody {
-    first: Option<Result<Frame<Bytes>, Status>>,
-    rest: Body,
-}
-
-impl HttpBody for PeekedBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        match self.first.take() {
-            Some(first) => Poll::Ready(Some(first)),
-            None => Pin::new(&mut self.rest).poll_frame(context),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.rest.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
-    }
+    Ok(())
 }
 
 fn too_large(bytes: u64, bytes_max: u64) -> Refusal {
@@ -114,13 +64,8 @@ fn too_large(bytes: u64, bytes_max: u64) -> Refusal {
         ("bytes", bytes.to_string()),
         ("limit_bytes", bytes_max.to_string()),
     ];
-    status::with_facts(
-        Code::ResourceExhausted,
-        "REPLY_TOO_LARGE",
-        problem,
-        facts,
-        None,
-    )
+    let code = Code::ResourceExhausted;
+    status::new(code, "REPLY_TOO_LARGE", problem, None).with_facts(facts)
 }
 
 fn not_a_number(value: &str) -> Refusal {

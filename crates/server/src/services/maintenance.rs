@@ -16,6 +16,7 @@ use tracing::{info, warn};
 
 use super::backup;
 use crate::data_files::DataFiles;
+use crate::wire::refusal::Refusal;
 use crate::wire::{status, to};
 
 /// Capacity of the channel to the client, in blocks.
@@ -67,7 +68,7 @@ pub(crate) enum MaintenanceError {
     Stopped,
 }
 
-impl From<MaintenanceError> for Status {
+impl From<MaintenanceError> for Refusal {
     fn from(error: MaintenanceError) -> Self {
         let (code, reason, retry) = match error {
             MaintenanceError::Running => (Code::Aborted, "MAINTENANCE_RUNNING", status::LATER),
@@ -76,13 +77,13 @@ impl From<MaintenanceError> for Status {
             }
             MaintenanceError::Config { .. } => (Code::FailedPrecondition, "CONFIG_INVALID", None),
             MaintenanceError::JournalInDatabase => (Code::Unimplemented, "BACKUP_ELSEWHERE", None),
-            MaintenanceError::Stopped => return status::stopping().into(),
+            MaintenanceError::Stopped => return status::stopping(),
             MaintenanceError::Store(_)
             | MaintenanceError::Io(_)
             | MaintenanceError::Checkpoints(_)
             | MaintenanceError::ThreadFailed => (Code::Unavailable, "MAINTENANCE_FAILED", None),
         };
-        status::new(code, reason, error.to_string(), retry).into()
+        status::new(code, reason, error.to_string(), retry)
     }
 }
 
@@ -154,7 +155,7 @@ impl Maintenance {
                 Err(error) => {
                     warn!(%error, "a backup was not sent");
                     // The caller may be gone.
-                    let _ = sender.blocking_send(Err(error.into()));
+                    let _ = sender.blocking_send(Err(Refusal::from(error).into()));
                 }
             }
         });

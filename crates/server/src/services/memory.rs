@@ -1,237 +1,195 @@
 //! MemoryService: long-term memory, and the search of transcripts.
 
 use memoird_core::ids::Subject;
-use memoird_proto::spliced::memory_service_server::MemoryService;
-use memoird_proto::{spliced, v1};
-use tonic::{Request, Response, async_trait};
+use memoird_proto::spliced;
+use memoird_proto::v1::{
+    CommitExtractionRequest, CommitExtractionResponse, ForgetRequest, ForgetResponse,
+    GetManifestRequest, GetManifestResponse, GetMemoryRequest, GetMemoryResponse,
+    GetMemoryStatsRequest, GetMemoryStatsResponse, ImportMemoriesRequest, ImportMemoriesResponse,
+    LearnSessionRequest, LearnSessionResponse, LeaseExtractionRequest, ListConflictsRequest,
+    ListConflictsResponse, ListMemoriesRequest, ListMemoriesResponse, ListSubjectsRequest,
+    ListSubjectsResponse, RecallRequest, RecallResponse, ReindexMemoriesRequest,
+    ReindexMemoriesResponse, RememberRequest, RememberResponse, SearchTranscriptsRequest,
+    UpdateMemoryRequest, UpdateMemoryResponse,
+};
 
-use super::{Api, RpcResult, rpc_result, tenant_and_message, tenant_and_message_for_page};
+use super::{ApiCall, Reply};
 use crate::wire::from::{generation, optional, page_size, session_id};
 use crate::wire::memory::{from, to};
+use crate::wire::refusal::Refusal;
 use crate::wire::to::count;
 use crate::wire::{search, status};
 
-#[async_trait]
-impl MemoryService for Api {
-    async fn remember(
-        &self,
-        request: Request<v1::RememberRequest>,
-    ) -> RpcResult<v1::RememberResponse> {
-        let (tenant, request) = tenant_and_message(request)?;
-        let fact = from::remember(request)?;
-        let outcome = self.memories.facts.remember(&tenant, fact).await;
-        rpc_result(outcome, |outcome| to::remembered(&outcome))
-    }
+pub(crate) async fn remember(call: ApiCall<RememberRequest>) -> Reply<RememberResponse> {
+    let (api, tenant, request) = call.into_parts();
+    let fact = from::remember(request)?;
+    let outcome = api.memories.facts.remember(&tenant, fact).await?;
+    Ok(to::remembered(&outcome))
+}
 
-    async fn recall(&self, request: Request<v1::RecallRequest>) -> RpcResult<v1::RecallResponse> {
-        let (tenant, request) = tenant_and_message_for_page(request).await?;
-        let explain = request.explain;
-        let outcome = self
-            .memories
-            .recall
-            .find(&tenant, from::recall(request)?)
-            .await;
-        rpc_result(outcome, |outcome| to::recalled(outcome, explain))
-    }
+pub(crate) async fn recall(call: ApiCall<RecallRequest>) -> Reply<RecallResponse> {
+    let (api, tenant, request) = call.into_parts_for_page().await?;
+    let explain = request.explain;
+    let request = from::recall(request)?;
+    let outcome = api.memories.recall.find(&tenant, request).await?;
+    Ok(to::recalled(outcome, explain))
+}
 
-    async fn get_memory(
-        &self,
-        request: Request<v1::GetMemoryRequest>,
-    ) -> RpcResult<v1::GetMemoryResponse> {
-        let (tenant, request) = tenant_and_message(request)?;
-        let memory = match (&*request.external_key, &*request.id) {
-            ("", id) => {
-                let id = from::memory_id("id", id)?;
-                let subject = optional("subject", &request.subject, Subject::parse)?;
-                self.memories.facts.get(&tenant, id, subject).await
-            }
-            (_, "") => {
-                let subject = from::subject("subject", &request.subject)?;
-                let key = request.external_key;
-                self.memories.facts.get_by_key(&tenant, subject, key).await
-            }
-            _ => {
-                let problem = "send external_key or id, not both";
-                return Err(status::invalid("MEMORY_INVALID", "external_key", problem).into());
-            }
-        };
-        rpc_result(memory, |memory| v1::GetMemoryResponse {
-            memory: Some(to::memory(&memory)),
-        })
-    }
-
-    async fn list_memories(
-        &self,
-        request: Request<v1::ListMemoriesRequest>,
-    ) -> RpcResult<v1::ListMemoriesResponse> {
-        let (tenant, request) = tenant_and_message_for_page(request).await?;
-        let page = self
-            .memories
-            .facts
-            .list(&tenant, from::list(request)?)
-            .await;
-        rpc_result(page, |page| to::memories(&page))
-    }
-
-    async fn list_subjects(
-        &self,
-        request: Request<v1::ListSubjectsRequest>,
-    ) -> RpcResult<v1::ListSubjectsResponse> {
-        let (tenant, request) = tenant_and_message_for_page(request).await?;
-        let count = page_size(request.page_size);
-        let (prefix, after) = from::subjects(request)?;
-        let page = self
-            .memories
-            .facts
-            .subjects(&tenant, prefix, after, count)
-            .await;
-        rpc_result(page, to::subjects)
-    }
-
-    async fn list_conflicts(
-        &self,
-        request: Request<v1::ListConflictsRequest>,
-    ) -> RpcResult<v1::ListConflictsResponse> {
-        let (tenant, request) = tenant_and_message_for_page(request).await?;
-        let subject = from::subject("subject", &request.subject)?;
-        let count_max = from::conflicts_max(request.limit);
-        let found = self
-            .memories
-            .facts
-            .conflicts(&tenant, subject, count_max)
-            .await;
-        rpc_result(found, |found| to::conflicts(&found))
-    }
-
-    async fn update_memory(
-        &self,
-        request: Request<v1::UpdateMemoryRequest>,
-    ) -> RpcResult<v1::UpdateMemoryResponse> {
-        let (tenant, request) = tenant_and_message(request)?;
-        let fields = request.memory.unwrap_or_default();
-        let id = from::memory_id("memory.id", &fields.id)?;
-        let subject = optional("memory.subject", &fields.subject, Subject::parse)?;
-        let patch = from::patch(&fields, request.update_mask)?;
-        let outcome = self
-            .memories
-            .facts
-            .update(&tenant, id, subject, patch)
-            .await;
-        let (memory, redacted) = outcome.map_err(|error| status::memory(&error).under("memory"))?;
-        Ok(Response::new(v1::UpdateMemoryResponse {
-            memory: Some(to::memory(&memory)),
-            redacted: count(redacted),
-        }))
-    }
-
-    async fn forget(&self, request: Request<v1::ForgetRequest>) -> RpcResult<v1::ForgetResponse> {
-        let (tenant, request) = tenant_and_message(request)?;
-        let target = from::forget(request.target)?;
-        let outcome = self
-            .memories
-            .forgetting
-            .forget(&tenant, target, request.dry_run)
-            .await;
-        rpc_result(outcome, to::forgotten)
-    }
-
-    async fn get_manifest(
-        &self,
-        request: Request<v1::GetManifestRequest>,
-    ) -> RpcResult<v1::GetManifestResponse> {
-        let (tenant, request) = tenant_and_message_for_page(request).await?;
-        let subject = from::subject("subject", &request.subject)?;
-        let [lines, bytes] = [request.max_lines, request.max_bytes].map(|max| max as usize);
-        let manifest = self
-            .memories
-            .recall
-            .manifest(&tenant, subject, lines, bytes)
-            .await;
-        rpc_result(manifest, |manifest| to::manifest(&manifest))
-    }
-
-    async fn lease_extraction(
-        &self,
-        request: Request<v1::LeaseExtractionRequest>,
-    ) -> RpcResult<spliced::LeaseExtractionResponse> {
-        let (tenant, request) = tenant_and_message_for_page(request).await?;
-        let session = session_id(&request.session_id)?;
-        let generation = generation("generation", &request.generation)?;
-        let subject = optional("subject", &request.subject, Subject::parse)?;
-        let memories = &self.memories;
-        let lease = memories
-            .learning
-            .lease(&tenant, &session, generation, subject);
-        rpc_result(lease.await, to::leased)
-    }
-
-    async fn commit_extraction(
-        &self,
-        request: Request<v1::CommitExtractionRequest>,
-    ) -> RpcResult<v1::CommitExtractionResponse> {
-        let (tenant, request) = tenant_and_message(request)?;
-        let lease = from::lease(&request.lease)?;
-        let facts = from::extracted(request.memories)?;
-        let outcome = self.memories.learning.commit(&tenant, lease, facts).await;
-        rpc_result(outcome, |outcome| to::committed(&outcome))
-    }
-
-    async fn learn_session(
-        &self,
-        request: Request<v1::LearnSessionRequest>,
-    ) -> RpcResult<v1::LearnSessionResponse> {
-        let (tenant, request) = tenant_and_message(request)?;
-        let session = session_id(&request.session_id)?;
-        let generation = generation("generation", &request.generation)?;
-        let subject = optional("subject", &request.subject, Subject::parse)?;
-        let memories = &self.memories;
-        let learnt =
-            memories
-                .learning
-                .learn(&tenant, &session, generation, subject, request.dry_run);
-        rpc_result(learnt.await, |learnt| to::learnt(&learnt))
-    }
-
-    async fn import_memories(
-        &self,
-        request: Request<v1::ImportMemoriesRequest>,
-    ) -> RpcResult<v1::ImportMemoriesResponse> {
-        let (tenant, request) = tenant_and_message(request)?;
-        let memories = from::imported(request.memories)?;
-        let done = self.memories.facts.import(&tenant, memories).await;
-        rpc_result(done, |done| v1::ImportMemoriesResponse {
-            imported: done.added,
-            skipped: done.skipped,
-        })
-    }
-
-    async fn get_memory_stats(
-        &self,
-        request: Request<v1::GetMemoryStatsRequest>,
-    ) -> RpcResult<v1::GetMemoryStatsResponse> {
-        let (tenant, _) = tenant_and_message(request)?;
-        let stats = self.memories.facts.stats(&tenant).await;
-        rpc_result(stats, to::stats)
-    }
-
-    async fn reindex_memories(
-        &self,
-        request: Request<v1::ReindexMemoriesRequest>,
-    ) -> RpcResult<v1::ReindexMemoriesResponse> {
-        let (tenant, _) = tenant_and_message(request)?;
-        let queued = self.memories.facts.reindex(&tenant).await;
-        rpc_result(queued, |queued| v1::ReindexMemoriesResponse { queued })
-    }
-
-    async fn search_transcripts(
-        &self,
-        request: Request<v1::SearchTranscriptsRequest>,
-    ) -> RpcResult<spliced::SearchTranscriptsResponse> {
-        let (tenant, request) = tenant_and_message_for_page(request).await?;
-        let found = self.search.search(&tenant, search::request(request)?).await;
-        match found {
-            Ok(found) => Ok(Response::new(search::found(found))),
-            Err(error) => Err(status::search(&error).into()),
+pub(crate) async fn get_memory(call: ApiCall<GetMemoryRequest>) -> Reply<GetMemoryResponse> {
+    let (api, tenant, request) = call.into_parts();
+    let facts = &api.memories.facts;
+    let memory = match (&*request.external_key, &*request.id) {
+        ("", id) => {
+            let id = from::memory_id("id", id)?;
+            let subject = optional("subject", &request.subject, Subject::parse)?;
+            facts.get(&tenant, id, subject).await?
         }
-    }
+        (_, "") => {
+            let subject = from::subject("subject", &request.subject)?;
+            facts
+                .get_by_key(&tenant, subject, request.external_key)
+                .await?
+        }
+        _ => {
+            let problem = "send external_key or id, not both";
+            return Err(status::invalid("MEMORY_INVALID", "external_key", problem));
+        }
+    };
+    let memory = Some(to::memory(&memory));
+    Ok(GetMemoryResponse { memory })
+}
+
+pub(crate) async fn list_memories(
+    call: ApiCall<ListMemoriesRequest>,
+) -> Reply<ListMemoriesResponse> {
+    let (api, tenant, request) = call.into_parts_for_page().await?;
+    let request = from::list(request)?;
+    let page = api.memories.facts.list(&tenant, request).await?;
+    Ok(to::memories(&page))
+}
+
+pub(crate) async fn list_subjects(
+    call: ApiCall<ListSubjectsRequest>,
+) -> Reply<ListSubjectsResponse> {
+    let (api, tenant, request) = call.into_parts_for_page().await?;
+    let count = page_size(request.page_size);
+    let (prefix, after) = from::subjects(request)?;
+    let facts = &api.memories.facts;
+    let page = facts.subjects(&tenant, prefix, after, count).await?;
+    Ok(to::subjects(page))
+}
+
+pub(crate) async fn list_conflicts(
+    call: ApiCall<ListConflictsRequest>,
+) -> Reply<ListConflictsResponse> {
+    let (api, tenant, request) = call.into_parts_for_page().await?;
+    let subject = from::subject("subject", &request.subject)?;
+    let count_max = from::conflicts_max(request.limit);
+    let facts = &api.memories.facts;
+    let found = facts.conflicts(&tenant, subject, count_max).await?;
+    Ok(to::conflicts(&found))
+}
+
+pub(crate) async fn update_memory(
+    call: ApiCall<UpdateMemoryRequest>,
+) -> Reply<UpdateMemoryResponse> {
+    let (api, tenant, request) = call.into_parts();
+    let fields = request.memory.unwrap_or_default();
+    let id = from::memory_id("memory.id", &fields.id)?;
+    let subject = optional("memory.subject", &fields.subject, Subject::parse)?;
+    let patch = from::patch(&fields, request.update_mask)?;
+    let updated = api.memories.facts.update(&tenant, id, subject, patch);
+    let updated = updated.await.map_err(Refusal::from);
+    let (memory, redacted) = updated.map_err(|refusal| refusal.under("memory"))?;
+    Ok(UpdateMemoryResponse {
+        memory: Some(to::memory(&memory)),
+        redacted: count(redacted),
+    })
+}
+
+pub(crate) async fn forget(call: ApiCall<ForgetRequest>) -> Reply<ForgetResponse> {
+    let (api, tenant, request) = call.into_parts();
+    let target = from::forget(request.target)?;
+    let forgetting = &api.memories.forgetting;
+    let outcome = forgetting.forget(&tenant, target, request.dry_run).await?;
+    Ok(to::forgotten(outcome))
+}
+
+pub(crate) async fn get_manifest(call: ApiCall<GetManifestRequest>) -> Reply<GetManifestResponse> {
+    let (api, tenant, request) = call.into_parts_for_page().await?;
+    let subject = from::subject("subject", &request.subject)?;
+    let [lines, bytes] = [request.max_lines, request.max_bytes].map(|max| max as usize);
+    let recall = &api.memories.recall;
+    let manifest = recall.manifest(&tenant, subject, lines, bytes).await?;
+    Ok(to::manifest(&manifest))
+}
+
+pub(crate) async fn lease_extraction(
+    call: ApiCall<LeaseExtractionRequest>,
+) -> Reply<spliced::LeaseExtractionResponse> {
+    let (api, tenant, request) = call.into_parts_for_page().await?;
+    let session = session_id(&request.session_id)?;
+    let generation = generation("generation", &request.generation)?;
+    let subject = optional("subject", &request.subject, Subject::parse)?;
+    let learning = &api.memories.learning;
+    let lease = learning
+        .lease(&tenant, &session, generation, subject)
+        .await?;
+    Ok(to::leased(lease))
+}
+
+pub(crate) async fn commit_extraction(
+    call: ApiCall<CommitExtractionRequest>,
+) -> Reply<CommitExtractionResponse> {
+    let (api, tenant, request) = call.into_parts();
+    let lease = from::lease(&request.lease)?;
+    let facts = from::extracted(request.memories)?;
+    let outcome = api.memories.learning.commit(&tenant, lease, facts).await?;
+    Ok(to::committed(&outcome))
+}
+
+pub(crate) async fn learn_session(
+    call: ApiCall<LearnSessionRequest>,
+) -> Reply<LearnSessionResponse> {
+    let (api, tenant, request) = call.into_parts();
+    let session = session_id(&request.session_id)?;
+    let generation = generation("generation", &request.generation)?;
+    let subject = optional("subject", &request.subject, Subject::parse)?;
+    let learning = &api.memories.learning;
+    let learnt = learning.learn(&tenant, &session, generation, subject, request.dry_run);
+    Ok(to::learnt(&learnt.await?))
+}
+
+pub(crate) async fn import_memories(
+    call: ApiCall<ImportMemoriesRequest>,
+) -> Reply<ImportMemoriesResponse> {
+    let (api, tenant, request) = call.into_parts();
+    let memories = from::imported(request.memories)?;
+    let done = api.memories.facts.import(&tenant, memories).await?;
+    Ok(ImportMemoriesResponse {
+        imported: done.added,
+        skipped: done.skipped,
+    })
+}
+
+pub(crate) async fn get_memory_stats(
+    call: ApiCall<GetMemoryStatsRequest>,
+) -> Reply<GetMemoryStatsResponse> {
+    let stats = call.api.memories.facts.stats(&call.caller.tenant).await?;
+    Ok(to::stats(stats))
+}
+
+pub(crate) async fn reindex_memories(
+    call: ApiCall<ReindexMemoriesRequest>,
+) -> Reply<ReindexMemoriesResponse> {
+    let queued = call.api.memories.facts.reindex(&call.caller.tenant).await?;
+    Ok(ReindexMemoriesResponse { queued })
+}
+
+pub(crate) async fn search_transcripts(
+    call: ApiCall<SearchTranscriptsRequest>,
+) -> Reply<spliced::SearchTranscriptsResponse> {
+    let (api, tenant, request) = call.into_parts_for_page().await?;
+    let request = search::request(request)?;
+    Ok(search::found(api.search.search(&tenant, request).await?))
 }

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use memoird_core::budget::{Budget, BudgetOverride};
-use memoird_core::error::Field;
 use memoird_core::ids::TenantId;
 use memoird_core::json::{VALUES_MAX, has_too_many_values};
 use memoird_core::limits::Limits;
@@ -21,8 +20,7 @@ use memoird_store::encoding;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::from::AppendNames;
-use super::refusal::{CommonNames, FieldPath, Names, Refusal};
+use super::refusal::{Names, Refusal};
 use super::to::count;
 use super::{compaction, from, history, memory, recall_tool, status, to};
 use crate::heavy::HeavyWork;
@@ -44,13 +42,6 @@ pub(crate) struct ReplyOptions {
     set_cache_control: bool,
     /// Empty if the recall tool was not requested.
     recall_tool_json: String,
-}
-
-/// Renders the windows of a tenant, long ones on separate threads.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Writer<'a> {
-    pub(crate) tenant: &'a TenantId,
-    pub(crate) heavy: &'a HeavyWork,
 }
 
 struct WindowToRender {
@@ -141,7 +132,8 @@ pub(crate) async fn reply(
     outcome: ContextOutcome,
     recall: Option<&RecallForWindow>,
     options: ReplyOptions,
-    writer: Writer<'_>,
+    tenant: &TenantId,
+    heavy: &HeavyWork,
 ) -> Result<spliced::GetContextResponse, Refusal> {
     let session = to::session_info(&outcome.session);
     let turns = outcome.turns;
@@ -174,7 +166,7 @@ pub(crate) async fn reply(
                 rewound: outcome.rewound,
                 rules: outcome.rules,
             };
-            let rendered = writer.render(format, window, options).await?;
+            let rendered = render_window(format, window, options, tenant, heavy).await?;
             response.system = rendered.system;
             response.messages_json = rendered.messages_json;
             messages_of(&outcome.cache_breakpoints, &rendered.ends)
@@ -198,24 +190,11 @@ impl EncodedTurns for StoredTurns {
 }
 
 /// Names of the fields of `GetContext` in errors: those of the append, if there is one.
-pub(crate) struct ContextNames(pub(crate) Option<AppendNames>);
-
-impl Names for ContextNames {
-    fn path(&self, field: Field<'_>) -> FieldPath {
-        match (self.0, field) {
-            (Some(append), field) if !matches!(field, Field::Window(_)) => {
-                append.path(field).under("append")
-            }
-            (_, field) => CommonNames.path(field),
-        }
-    }
-
-    fn message(&self, field: Field<'_>, text: String) -> String {
-        match self.0 {
-            Some(append) => append.message(field, text),
-            None => text,
-        }
-    }
+pub(crate) fn names(request: &v1::GetContextRequest) -> Names {
+    let names = request.append.as_ref().map(|append| Names::ContextAppend {
+        has_messages: !append.messages_json.is_empty(),
+    });
+    names.unwrap_or(Names::Common)
 }
 
 fn check_append(append: &v1::AppendRequest, session_id: &str, peek: bool) -> Result<(), Refusal> {
@@ -287,18 +266,17 @@ impl ReplyOptions {
     }
 }
 
-impl Writer<'_> {
-    /// Renders the messages in the provider's format.
-    async fn render(
-        self,
-        format: MessageFormat,
-        window: WindowToRender,
-        options: ReplyOptions,
-    ) -> Result<Rendered, Refusal> {
-        let bytes = window.turns.iter().map(|turn| turn.content.len()).sum();
-        let render = move || rendered(format, window, &options).ok_or_else(status::turn_damaged);
-        self.heavy.run(self.tenant, bytes, render).await
-    }
+/// Renders the messages in the provider's format, those of a long window on a separate thread.
+async fn render_window(
+    format: MessageFormat,
+    window: WindowToRender,
+    options: ReplyOptions,
+    tenant: &TenantId,
+    heavy: &HeavyWork,
+) -> Result<Rendered, Refusal> {
+    let bytes = window.turns.iter().map(|turn| turn.content.len()).sum();
+    let render = move || rendered(format, window, &options).ok_or_else(status::turn_damaged);
+    heavy.run(tenant, bytes, render).await
 }
 
 /// Renders the messages, unless the bytes of a turn are damaged.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use memoird_core::hex;
 use memoird_core::time::Timestamp;
-use memoird_memories::MemoryError;
 use memoird_memories::rules::MemoryLimits;
 use memoird_memories::rules::documents::{
     Document, DocumentDelete, DocumentFilter, DocumentGet, DocumentName, DocumentOperation,
@@ -49,7 +48,7 @@ pub(crate) fn put(
     };
     Ok(DocumentPut {
         name,
-        value: value.checked(limits).map_err(refused)?,
+        value: value.checked(limits)?,
         expected_version: request.expected_version,
         ttl: ttl(request.ttl)?,
     })
@@ -119,7 +118,7 @@ pub(crate) fn namespace_query(
         count: from::page_size(request.page_size),
         from: from::read_page_token(&request.page_token, hex::decode)?.unwrap_or_default(),
     };
-    query.checked().map_err(refused)
+    Ok(query.checked()?)
 }
 
 /// Size of a batch's JSON in bytes, an estimate of its parsing time.
@@ -246,15 +245,15 @@ fn parts(path: &NamespacePath) -> Vec<String> {
 }
 
 fn name(namespace: &[String], key: String) -> Result<DocumentName, Refusal> {
-    DocumentName::parse(namespace, key).map_err(refused)
+    Ok(DocumentName::parse(namespace, key)?)
 }
 
 fn prefix(parts: &[String]) -> Result<NamespacePath, Refusal> {
-    NamespacePath::parse("namespace_prefix", parts).map_err(refused)
+    Ok(NamespacePath::parse("namespace_prefix", parts)?)
 }
 
 fn range(range: DocumentRange) -> Result<DocumentRange, Refusal> {
-    range.checked().map_err(refused)
+    Ok(range.checked()?)
 }
 
 fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Refusal> {
@@ -270,9 +269,4 @@ fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Refusal>
 
 fn invalid(field: &'static str, problem: impl Into<String>) -> Refusal {
     status::invalid("DOCUMENT_INVALID", field, problem).with_path()
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn refused(error: MemoryError) -> Refusal {
-    status::memory(&error)
 }

@@ -1,11 +1,11 @@
 //! Erasures on the wire: parses requests and builds replies.
 
-use memoird_core::ids::{ErasureId, Subject};
+use memoird_core::ids::Subject;
 use memoird_proto::v1;
 use memoird_store::{EraseTarget, ErasedCounts, Erasure, ErasureStage};
 
+use super::from;
 use super::refusal::Refusal;
-use super::{from, status};
 
 /// Parses the session or generation to erase.
 pub(crate) fn session(request: &v1::EraseSessionRequest) -> Result<EraseTarget, Refusal> {
@@ -16,12 +16,7 @@ pub(crate) fn session(request: &v1::EraseSessionRequest) -> Result<EraseTarget, 
 }
 
 pub(crate) fn subject(request: &v1::EraseSubjectRequest) -> Result<EraseTarget, Refusal> {
-    let subject = Subject::parse(&request.subject).map_err(|error| status::core(&error))?;
-    Ok(EraseTarget::Subject(subject))
-}
-
-pub(crate) fn job_id(text: &str) -> Result<ErasureId, Refusal> {
-    text.parse().map_err(|error| status::core(&error))
+    Ok(EraseTarget::Subject(Subject::parse(&request.subject)?))
 }
 
 pub(crate) fn session_erased(erasure: Erasure) -> v1::EraseSessionResponse {

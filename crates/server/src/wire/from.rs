@@ -5,11 +5,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use memoird_core::CoreError;
-use memoird_core::error::Field;
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey, fingerprint};
-use memoird_core::ids::{
-    DeliveryId, Generation, HookName, ID_BYTES_MAX, SessionId, Subject, TenantId,
-};
+use memoird_core::ids::{Generation, HookName, ID_BYTES_MAX, SessionId, Subject, TenantId};
 use memoird_core::limits::Limits;
 use memoird_core::options::{LABELS_MAX, OptionsPatch, check_label};
 use memoird_core::outbox::DeliveryState;
@@ -27,7 +24,7 @@ use memoird_proto::{DESCRIPTOR_POOL, PACKAGE, v1};
 use memoird_store::{DeliveryFilter, encoding};
 use prost::Message;
 
-use super::refusal::{CommonNames, FieldPath, Names, Refusal};
+use super::refusal::{Names, Refusal};
 use super::{PAGE_BYTES_MAX, status};
 
 /// Maximum number of turns in a page of history.
@@ -37,7 +34,7 @@ const PAGE_MAX: usize = 1_000;
 const PAGE_DEFAULT: usize = 100;
 
 pub(crate) fn session_id(text: &str) -> Result<SessionId, Refusal> {
-    SessionId::parse(text).map_err(refused)
+    Ok(SessionId::parse(text)?)
 }
 
 /// Parses the id of a tenant. Empty means all tenants.
@@ -63,7 +60,7 @@ pub(crate) fn required<T>(
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, CoreError>,
 ) -> Result<T, Refusal> {
-    parse(text).map_err(|error| refused(error).about(field))
+    parse(text).map_err(|error| Refusal::from(error).about(field))
 }
 
 /// Size of an append's turns in bytes, an estimate of their parsing time.
@@ -73,47 +70,9 @@ pub(crate) fn append_bytes(request: &v1::AppendRequest) -> usize {
 }
 
 /// Names of an append's fields in errors.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AppendNames {
-    has_messages: bool,
-}
-
-impl AppendNames {
-    pub(crate) fn new(messages_json: &str) -> Self {
-        Self {
-            has_messages: !messages_json.is_empty(),
-        }
-    }
-}
-
-impl Names for AppendNames {
-    fn path(&self, field: Field<'_>) -> FieldPath {
-        match field {
-            // A message may produce several turns, so the path cannot contain its index.
-            Field::Turn(_) | Field::Turns if self.has_messages => "messages_json".into(),
-            Field::StatePatch => "state_patch_json".into(),
-            Field::StateVersion => "expected_state_version".into(),
-            field => CommonNames.path(field),
-        }
-    }
-
-    fn message(&self, field: Field<'_>, text: String) -> String {
-        match field {
-            Field::Turn(index) if self.has_messages => format!("turns[{index}]: {text}"),
-            _ => text,
-        }
-    }
-}
-
-/// Names of the fields of `UpdateTurn` in errors.
-pub(crate) struct UpdateNames;
-
-impl Names for UpdateNames {
-    fn path(&self, field: Field<'_>) -> FieldPath {
-        match field {
-            Field::Turn(_) | Field::Turns => "turn".into(),
-            field => CommonNames.path(field),
-        }
+pub(crate) fn append_names(messages_json: &str) -> Names {
+    Names::Append {
+        has_messages: !messages_json.is_empty(),
     }
 }
 
@@ -122,8 +81,8 @@ pub(crate) fn append(
     request: v1::AppendRequest,
     limits: &Limits,
 ) -> Result<AppendCommand, Refusal> {
-    let names = AppendNames::new(&request.messages_json);
-    let refused = |error: CoreError| status::core_named(&error, &names);
+    let names = append_names(&request.messages_json);
+    let refused = |error: CoreError| status::core_named(&error, names);
     let expected_generation = generation("expected_generation", &request.expected_generation)?;
     let subject = optional("subject", &request.subject, Subject::parse)?;
     if let Some(usage) = &request.usage {
@@ -202,7 +161,7 @@ fn options_patch(
         ttl_class: Some(ttl_class).filter(|it| !it.is_empty()).map(Into::into),
         keep_all,
     };
-    patch.check().map_err(refused)?;
+    patch.check()?;
     Ok(patch)
 }
 
@@ -258,12 +217,11 @@ pub(crate) fn rewind(
 
 /// Parses the source and target of a copy.
 pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Refusal> {
-    let target = SessionId::parse(&request.target_session_id).map_err(|_| {
-        refused(CoreError::IdInvalid {
-            field: "target_session_id",
-            bytes: request.target_session_id.len(),
-            bytes_max: ID_BYTES_MAX,
-        })
+    let target = SessionId::parse(&request.target_session_id);
+    let target = target.map_err(|_| CoreError::IdInvalid {
+        field: "target_session_id",
+        bytes: request.target_session_id.len(),
+        bytes_max: ID_BYTES_MAX,
     })?;
     let content = || {
         let through = request.through_seq.to_le_bytes();
@@ -287,7 +245,10 @@ pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCo
     };
     let turn = encoding::from_proto(turn).map_err(|malformed| {
         let problem = malformed.to_string();
-        status::core_named(&CoreError::TurnInvalid { index: 0, problem }, &UpdateNames)
+        status::core_named(
+            &CoreError::TurnInvalid { index: 0, problem },
+            Names::UpdateTurn,
+        )
     })?;
     let turn_name = match (request.seq, request.client_id) {
         (seq, id) if id.is_empty() => TurnRef::Seq(seq),
@@ -334,19 +295,16 @@ pub(super) fn idempotency(
 }
 
 pub(super) fn check_length(field: &'static str, text: &str) -> Result<(), Refusal> {
-    match text.len() {
-        0..=ID_BYTES_MAX => Ok(()),
-        bytes => Err(refused(CoreError::IdInvalid {
+    let (bytes, bytes_max) = (text.len(), ID_BYTES_MAX);
+    if bytes > bytes_max {
+        let invalid = CoreError::IdInvalid {
             field,
             bytes,
-            bytes_max: ID_BYTES_MAX,
-        })),
+            bytes_max,
+        };
+        return Err(invalid.into());
     }
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-pub(super) fn refused(error: CoreError) -> Refusal {
-    status::core(&error)
+    Ok(())
 }
 
 /// Rejects a number that is not a value of the enum `of`, and lists the values.
@@ -430,7 +388,7 @@ pub(crate) fn session_query(request: v1::ListSessionsRequest) -> Result<SessionQ
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     for (name, value) in &labels {
-        check_label(name, value).map_err(refused)?;
+        check_label(name, value)?;
     }
     if labels.len() > LABELS_MAX {
         let problem = format!(
@@ -523,10 +481,6 @@ pub(crate) fn delivery_filter(
         hook,
         state,
     })
-}
-
-pub(crate) fn delivery_id(text: &str) -> Result<DeliveryId, Refusal> {
-    text.parse().map_err(refused)
 }
 
 fn turns(turns: Vec<v1::Turn>, limits: &Limits) -> Result<Vec<Turn>, CoreError> {

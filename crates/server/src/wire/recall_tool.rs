@@ -11,8 +11,8 @@ use memoird_proto::v1;
 use serde_json::Value;
 
 use super::context::budget_override;
+use super::history;
 use super::refusal::Refusal;
-use super::{history, status};
 
 /// Memory that a call reserves, in bytes: turns of one page and the result.
 pub(crate) const CALL_BYTES: u64 = 1 << 20;
@@ -48,11 +48,12 @@ pub(crate) fn call(
     let format = history::format(request.format)?;
     let is_id = (1..=CALL_ID_BYTES_MAX).contains(&request.call_id.len());
     if format.is_some() && !is_id {
-        return Err(status::core(&CoreError::IdInvalid {
+        let invalid = CoreError::IdInvalid {
             field: "call_id",
             bytes: request.call_id.len(),
             bytes_max: CALL_ID_BYTES_MAX,
-        }));
+        };
+        return Err(invalid.into());
     }
     let call = RecallCall {
         arguments_json: request.arguments_json,

@@ -51,29 +51,54 @@ pub(crate) enum Step {
     Inside(String),
 }
 
-/// The names that a request has for the fields of a command.
-pub(crate) trait Names {
-    fn path(&self, field: Field<'_>) -> FieldPath {
-        match field {
-            Field::Turn(index) => FieldPath::from("turns").at(index),
-            Field::Turns => "turns".into(),
-            Field::Messages(inside) => FieldPath::from("messages_json").inside(inside),
-            Field::StatePatch => "merge_patch_json".into(),
-            Field::StateVersion => "expected_version".into(),
-            Field::Window(name) | Field::Other(name) => name.into(),
+/// The request whose names an error uses for the fields of a command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Names {
+    /// The names that most requests have.
+    Common,
+    Append {
+        has_messages: bool,
+    },
+    /// The append of a `GetContext`.
+    ContextAppend {
+        has_messages: bool,
+    },
+    UpdateTurn,
+}
+
+impl Names {
+    pub(super) fn path(self, field: Field<'_>) -> FieldPath {
+        match (self, field) {
+            (Self::ContextAppend { has_messages }, field) if !matches!(field, Field::Window(_)) => {
+                Self::Append { has_messages }.path(field).under("append")
+            }
+            // A message may produce several turns, so the path cannot contain its index.
+            (Self::Append { has_messages: true }, Field::Turn(_) | Field::Turns) => {
+                "messages_json".into()
+            }
+            (Self::Append { .. }, Field::StatePatch) => "state_patch_json".into(),
+            (Self::Append { .. }, Field::StateVersion) => "expected_state_version".into(),
+            (Self::UpdateTurn, Field::Turn(_) | Field::Turns) => "turn".into(),
+            (_, Field::Turn(index)) => FieldPath::from("turns").at(index),
+            (_, Field::Turns) => "turns".into(),
+            (_, Field::Messages(inside)) => FieldPath::from("messages_json").inside(inside),
+            (_, Field::StatePatch) => "merge_patch_json".into(),
+            (_, Field::StateVersion) => "expected_version".into(),
+            (_, Field::Window(name) | Field::Other(name)) => name.into(),
         }
     }
 
     /// The message of an error about a field. `text` does not contain the field's position.
-    fn message(&self, _: Field<'_>, text: String) -> String {
-        text
+    pub(super) fn message(self, field: Field<'_>, text: String) -> String {
+        match (self, field) {
+            (
+                Self::Append { has_messages: true } | Self::ContextAppend { has_messages: true },
+                Field::Turn(index),
+            ) => format!("turns[{index}]: {text}"),
+            _ => text,
+        }
     }
 }
-
-/// The names that most requests have.
-pub(crate) struct CommonNames;
-
-impl Names for CommonNames {}
 
 impl FieldPath {
     /// Appends the index of an element.
@@ -135,6 +160,10 @@ impl Refusal {
         Self { path, ..self }
     }
 
+    pub(crate) fn with_facts(self, facts: Vec<(&'static str, String)>) -> Self {
+        Self { facts, ..self }
+    }
+
     /// Puts the path before the message.
     pub(super) fn with_path(self) -> Self {
         Self {
@@ -190,7 +219,7 @@ mod tests {
         assert_eq!(status.message(), "operations[3].put.ttl: too long");
         let info = status.get_details_error_info().unwrap();
         assert_eq!(info.metadata[FIELD], "operations[3].put.ttl");
-        let path = CommonNames.path(Field::Messages("[2].role"));
+        let path = Names::Common.path(Field::Messages("[2].role"));
         assert_eq!(path.to_string(), "messages_json[2].role");
     }
 

@@ -17,19 +17,50 @@ use tonic::Code::{
 use tonic::{Code, Status};
 use tracing::{error, warn};
 
-use super::refusal::{CommonNames, FieldPath, Names, Refusal};
+use super::refusal::{FieldPath, Names, Refusal};
 
 /// Retry delay after a short overload.
 const SOON: Option<Duration> = Some(Duration::from_millis(100));
 /// Retry delay after a disk error.
 pub(crate) const LATER: Option<Duration> = Some(Duration::from_secs(1));
 
-pub(crate) fn engine(failure: &EngineError) -> Refusal {
-    engine_named(failure, &CommonNames)
+impl From<EngineError> for Refusal {
+    fn from(failure: EngineError) -> Self {
+        engine_named(&failure, Names::Common)
+    }
 }
 
-/// Like [`engine`], with the field names of a request.
-pub(crate) fn engine_named(failure: &EngineError, names: &dyn Names) -> Refusal {
+impl From<CoreError> for Refusal {
+    fn from(refusal: CoreError) -> Self {
+        core_named(&refusal, Names::Common)
+    }
+}
+
+impl From<MemoryError> for Refusal {
+    fn from(failure: MemoryError) -> Self {
+        memory(&failure)
+    }
+}
+
+impl From<SearchError> for Refusal {
+    fn from(failure: SearchError) -> Self {
+        let message = failure.to_string();
+        let (code, reason, retry) = match failure {
+            SearchError::Engine(failure) => return failure.into(),
+            SearchError::Off => (FailedPrecondition, "SEARCH_OFF", None),
+            SearchError::QueryEmpty => return invalid("QUERY_EMPTY", "query", message),
+            SearchError::NotReady => (Unavailable, "SEARCH_NOT_READY", LATER),
+            SearchError::Failed { cause } => {
+                error!(%cause, "a search failed: index error");
+                (Unavailable, "SEARCH_FAILED", LATER)
+            }
+        };
+        new(code, reason, message, retry)
+    }
+}
+
+/// Converts an error of the engine, with the field names of a request.
+pub(crate) fn engine_named(failure: &EngineError, names: Names) -> Refusal {
     let (code, reason, retry) = match failure {
         EngineError::Core(refusal) => return core_named(refusal, names),
         EngineError::SessionNotFound { .. } => (NotFound, "SESSION_NOT_FOUND", None),
@@ -84,15 +115,11 @@ pub(crate) fn engine_named(failure: &EngineError, names: &dyn Names) -> Refusal 
         ],
         _ => Vec::new(),
     };
-    with_facts(code, reason, failure.to_string(), facts, retry)
+    new(code, reason, failure.to_string(), retry).with_facts(facts)
 }
 
-pub(crate) fn core(refusal: &CoreError) -> Refusal {
-    core_named(refusal, &CommonNames)
-}
-
-/// Like [`core`], with the field names of a request.
-pub(crate) fn core_named(refusal: &CoreError, names: &dyn Names) -> Refusal {
+/// Converts an error of the core, with the field names of a request.
+pub(crate) fn core_named(refusal: &CoreError, names: Names) -> Refusal {
     let (code, reason) = match refusal {
         CoreError::IdInvalid { .. } => (InvalidArgument, "ID_INVALID"),
         CoreError::HookNameInvalid { .. } => (InvalidArgument, "HOOK_NAME_INVALID"),
@@ -151,7 +178,7 @@ pub(crate) fn core_named(refusal: &CoreError, names: &dyn Names) -> Refusal {
         _ => refusal.to_string(),
     };
     let Some(field) = refusal.field() else {
-        return with_facts(code, reason, text, facts, None);
+        return new(code, reason, text, None).with_facts(facts);
     };
     Refusal {
         needs_path: matches!(
@@ -159,16 +186,16 @@ pub(crate) fn core_named(refusal: &CoreError, names: &dyn Names) -> Refusal {
             Field::Turn(_) | Field::Messages(_) | Field::StatePatch
         ),
         path: names.path(field),
-        ..with_facts(code, reason, names.message(field, text), facts, None)
+        ..new(code, reason, names.message(field, text), None).with_facts(facts)
     }
 }
 
-pub(crate) fn memory(failure: &MemoryError) -> Refusal {
+fn memory(failure: &MemoryError) -> Refusal {
     let mut facts = Vec::new();
     let mut field = None;
     let (code, reason, retry) = match failure {
-        MemoryError::Core(refusal) => return core(refusal),
-        MemoryError::Engine(failure) => return engine(failure),
+        MemoryError::Core(refusal) => return core_named(refusal, Names::Common),
+        MemoryError::Engine(failure) => return engine_named(failure, Names::Common),
         MemoryError::Invalid { field: name, .. } => {
             field = Some(*name);
             (InvalidArgument, "MEMORY_INVALID", None)
@@ -256,22 +283,8 @@ pub(crate) fn memory(failure: &MemoryError) -> Refusal {
     Refusal {
         path: field.map(FieldPath::from).unwrap_or_default(),
         needs_path,
-        ..with_facts(code, reason, text, facts, retry)
+        ..new(code, reason, text, retry).with_facts(facts)
     }
-}
-
-pub(crate) fn search(failure: &SearchError) -> Refusal {
-    let (code, reason, retry) = match failure {
-        SearchError::Engine(failure) => return engine(failure),
-        SearchError::Off => (FailedPrecondition, "SEARCH_OFF", None),
-        SearchError::QueryEmpty => return invalid("QUERY_EMPTY", "query", failure.to_string()),
-        SearchError::NotReady => (Unavailable, "SEARCH_NOT_READY", LATER),
-        SearchError::Failed { cause } => {
-            error!(%cause, "a search failed: index error");
-            (Unavailable, "SEARCH_FAILED", LATER)
-        }
-    };
-    new(code, reason, failure.to_string(), retry)
 }
 
 /// An invalid request, because of the value of this field, which the message names.
@@ -298,8 +311,8 @@ pub(crate) fn cursor_with_others() -> Refusal {
 }
 
 /// A call that this version does not implement.
-fn unimplemented(what: &str) -> Refusal {
-    let problem = format!("{what} is not served by this version");
+pub(crate) fn unimplemented() -> Refusal {
+    let problem = "this method is not served by this version";
     new(Unimplemented, "UNIMPLEMENTED", problem, None)
 }
 
@@ -329,7 +342,7 @@ pub(crate) fn rate_exceeded(key: &'static str, per_second: u32, wait: Duration) 
     let facts = vec![("limit", per_second.to_string())];
     // Clients ignore a delay of zero.
     let wait = Some(wait.max(Duration::from_millis(1)));
-    with_facts(ResourceExhausted, reason, problem, facts, wait)
+    new(ResourceExhausted, reason, problem, wait).with_facts(facts)
 }
 
 /// A request above the size limit of its method.
@@ -370,13 +383,7 @@ pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Refusal {
         ("used_bytes", used_bytes.to_string()),
         ("limit_bytes", limit_bytes.to_string()),
     ];
-    with_facts(
-        ResourceExhausted,
-        "MEMORY_FULL",
-        problem.to_owned(),
-        facts,
-        SOON,
-    )
+    new(ResourceExhausted, "MEMORY_FULL", problem, SOON).with_facts(facts)
 }
 
 /// More concurrent watchers than allowed.
@@ -398,7 +405,7 @@ pub(crate) fn keys_changed() -> Refusal {
 }
 
 pub(crate) fn stopping() -> Refusal {
-    engine(&EngineError::Stopping)
+    EngineError::Stopping.into()
 }
 
 /// Converts an error of the gRPC library, raised before a handler saw the message.
@@ -408,7 +415,7 @@ pub(crate) fn transport(refusal: &Status) -> Refusal {
         OutOfRange => new(ResourceExhausted, "REQUEST_TOO_LARGE", said, None),
         // Errors of memoird have details, so the library could not decode the request.
         Internal => invalid("REQUEST_MALFORMED", "request", said),
-        Unimplemented if said.is_empty() => unimplemented("this method"),
+        Unimplemented if said.is_empty() => unimplemented(),
         Unimplemented => new(Unimplemented, "UNIMPLEMENTED", said, None),
         code => new(code, "TRANSPORT", said, None),
     }
@@ -421,70 +428,19 @@ pub(crate) fn turn_damaged() -> Refusal {
     new(DataLoss, "TURN_DAMAGED", problem, None)
 }
 
-/// A call that passed the auth layer without a caller, which is a bug.
-pub(crate) fn no_caller() -> Refusal {
-    new(Internal, "NO_CALLER", "the call has no caller", None)
-}
-
 pub(crate) fn new(
     code: Code,
     reason: &'static str,
     message: impl Into<String>,
     retry: Option<Duration>,
 ) -> Refusal {
-    with_facts(code, reason, message.into(), Vec::new(), retry)
-}
-
-pub(crate) fn with_facts(
-    code: Code,
-    reason: &'static str,
-    message: String,
-    facts: Vec<(&'static str, String)>,
-    retry: Option<Duration>,
-) -> Refusal {
     Refusal {
         code,
         reason,
-        message,
+        message: message.into(),
         path: FieldPath::default(),
         needs_path: false,
-        facts,
+        facts: Vec::new(),
         retry,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use memoird_core::ids::Generation;
-    use tonic::body::Body;
-    use tonic_types::StatusExt;
-
-    use super::*;
-
-    #[test]
-    fn stale_generation_error_has_live_generation() {
-        let (expected, live) = (Generation::new(1, 2), Generation::new(3, 4));
-        let refusal = Status::from(core(&CoreError::StaleGeneration {
-            expected,
-            actual: Some(live),
-        }));
-        let info = refusal.get_details_error_info().unwrap();
-        assert_eq!(info.metadata.get("generation"), Some(&live.to_string()));
-    }
-
-    #[test]
-    fn error_headers_fit_client_limits() {
-        for line in ["tenants[0].keys[0]: there is no \"key\"\n", "äöü "] {
-            let problem = line.repeat(1_000);
-            let refusal = Status::from(new(FailedPrecondition, "CONFIG_INVALID", problem, None));
-            assert!(refusal.message().starts_with(line) && refusal.message().ends_with(" […]"));
-            let answer = refusal.into_http::<Body>();
-            // Size as defined for HTTP/2 (RFC 9113, section 6.5.2).
-            let fields = answer.headers().iter();
-            let bytes: usize = fields
-                .map(|(name, value)| name.as_str().len() + value.len() + 32)
-                .sum();
-            assert!(bytes <= 8 << 10, "{bytes}");
-        }
     }
 }

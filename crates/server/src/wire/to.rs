@@ -22,7 +22,6 @@ use prost::Message;
 use super::from::session_token;
 use super::refusal::Refusal;
 use super::{compaction, status, text_or_empty};
-use crate::cluster::{ClusterView, MemberView};
 use crate::process::Usage;
 
 /// Maximum number of sessions listed in the reply to a sweep.
@@ -268,29 +267,6 @@ pub(crate) fn delivery(view: &DeliveryView) -> v1::HookDelivery {
         tries: delivery.tries,
         last_error: delivery.last_error.clone(),
         due_at: Some(timestamp_to_proto(*due_at)),
-    }
-}
-
-pub(crate) fn cluster(view: ClusterView) -> v1::GetClusterResponse {
-    let member = |member: MemberView| v1::ClusterMember {
-        name: member.name,
-        version: member.version,
-        is_self: member.is_self,
-        leads: member.leads,
-        is_here: member.is_here,
-        last_seen: Some(timestamp_to_proto(member.seen_at)),
-        differing_settings: member.differing,
-        commits: member.commits,
-        commits_in_doubt: member.commits_in_doubt,
-        last_commit: member.committed_at.map(timestamp_to_proto),
-    };
-    v1::GetClusterResponse {
-        is_shared: view.is_shared,
-        members: view.members.into_iter().map(member).collect(),
-        lease_until: view.lease_until.map(timestamp_to_proto),
-        deliveries_due: view.deliveries_due,
-        deliveries_late: Some(duration(Duration::from_millis(view.deliveries_late_ms))),
-        schema_version: view.schema_version,
     }
 }
 

@@ -7,12 +7,13 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{Policy, Tenant};
+use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use crate::connections::now;
@@ -27,7 +28,7 @@ const TEXT_REQUEST_BYTES: u64 = 256 << 10;
 /// Allowance in bytes for the gRPC message header, and the ids next to a patch.
 const REQUEST_OVERHEAD_BYTES: u64 = 4 << 10;
 /// Length of the gRPC message header in bytes: a compression flag and a length.
-const MESSAGE_HEAD_BYTES: usize = 5;
+pub(crate) const MESSAGE_HEAD_BYTES: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RateLimit {
@@ -119,10 +120,7 @@ impl Rates {
 
     /// Calls of the tenant rejected by this limit.
     pub(crate) fn refused(&self, tenant: &TenantId, limit: RateLimit) -> u64 {
-        let by_tenant = self
-            .by_tenant
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let by_tenant = self.by_tenant.read();
         let rate = by_tenant.get(tenant).map(|rates| rates.of(limit));
         rate.map_or(0, |rate| rate.refused.load(Ordering::Relaxed))
     }
@@ -165,19 +163,13 @@ impl Rates {
         if limits == (None, None) {
             return None;
         }
-        let by_tenant = self
-            .by_tenant
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let by_tenant = self.by_tenant.read();
         let known = by_tenant.get(id).filter(|rates| rates.limits() == limits);
         if let Some(known) = known {
             return Some(Arc::clone(known));
         }
         drop(by_tenant);
-        let mut by_tenant = self
-            .by_tenant
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut by_tenant = self.by_tenant.write();
         let before = by_tenant.get(id).map(Arc::as_ref);
         let rates = Arc::new(self.changed(before.unwrap_or(&TenantRates::default()), limits));
         by_tenant.insert(id.clone(), Arc::clone(&rates));
@@ -247,7 +239,7 @@ impl Bucket {
             // It never fits.
             return Err(Duration::from_secs(1));
         }
-        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut full_at = self.full_at.lock();
         let full_then = now.max(*full_at) + time;
         let wait = (full_then - now).saturating_sub(self.fill_time);
         if !wait.is_zero() {
@@ -290,7 +282,7 @@ impl RequestMeter {
 }
 
 /// Length of a message with its header, from its first bytes. 0 if incomplete.
-pub(crate) fn announced_bytes(data: &[u8]) -> u64 {
+fn announced_bytes(data: &[u8]) -> u64 {
     let Some([_, length @ ..]) = data.first_chunk::<MESSAGE_HEAD_BYTES>() else {
         return 0;
     };

@@ -152,7 +152,7 @@ fn compaction_failure_has_message_and_reason() {
         reason: "unavailable",
         problem,
     };
-    let status = tonic::Status::from(status::engine(&failure));
+    let status = tonic::Status::from(Refusal::from(failure));
     assert_eq!(status.code(), Code::Unavailable);
     let (message, info) = (
         status.message(),

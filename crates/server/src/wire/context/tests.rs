@@ -287,7 +287,7 @@ fn too_large_turn_error_has_tokens_and_budget() {
         pinned: 2,
         turn: 117,
     };
-    let status = Status::from(status::core(&refusal));
+    let status = Status::from(Refusal::from(refusal));
     assert_eq!(status.code(), Code::FailedPrecondition);
     let info = status.get_details_error_info().expect("a reason");
     assert_eq!(info.reason, "CURRENT_TURN_TOO_LARGE");
@@ -325,11 +325,8 @@ fn shown(turns: Vec<WindowTurn>, block: &str) -> WindowToRender {
 }
 
 async fn render(format: MessageFormat, window: WindowToRender) -> Result<Rendered, Refusal> {
-    let writer = Writer {
-        tenant: &TenantId::default_tenant(),
-        heavy: &HeavyWork::default(),
-    };
-    writer.render(format, window, options(format)).await
+    let (tenant, heavy) = (TenantId::default_tenant(), HeavyWork::default());
+    render_window(format, window, options(format), &tenant, &heavy).await
 }
 
 #[tokio::test]

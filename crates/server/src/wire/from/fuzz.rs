@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Display};
 
-use memoird_core::ids::MemoryId;
+use memoird_core::ids::{DeliveryId, MemoryId};
 use memoird_fuzz::Target;
 use memoird_search::PageToken;
 use tonic::Code;
