@@ -61,8 +61,8 @@ pub(super) fn stands_for(summary: &SummaryInfo) -> String {
     )
 }
 
-/// Describes the state of compaction of a session, if there is something to report.
-pub(super) fn health(info: &CompactionInfo) -> Option<String> {
+/// Describes the state of compaction of a session. Empty if there is nothing to report.
+pub(super) fn health(info: &CompactionInfo) -> String {
     let mut words = Vec::new();
     if info.running {
         words.push("one is being made".to_owned());
@@ -79,7 +79,7 @@ pub(super) fn health(info: &CompactionInfo) -> Option<String> {
     if !info.last_error.is_empty() {
         words.push(output::one_line(&info.last_error, LINE_CHARS_MAX));
     }
-    (!words.is_empty()).then(|| words.join(", "))
+    words.join(", ")
 }
 
 /// Returns the non-blank lines of a summary's text.

@@ -49,7 +49,7 @@ pub enum Show {
     Rank,
     /// The sum of these integers of the message. The path is ignored.
     Sum(&'static [&'static str]),
-    /// A text made from the whole message. The path is ignored.
+    /// A text made from the message at the path, or from the whole one. Empty if it is unset.
     With(fn(&DynamicMessage) -> String),
 }
 pub use Show::*;
@@ -134,7 +134,7 @@ pub fn typed<M: Message + Default>(message: &DynamicMessage) -> M {
 
 fn cell(message: &DynamicMessage, (_, path, show): &ListColumn) -> String {
     match show {
-        With(text) => return text(message),
+        With(text) if path.is_empty() => return text(message),
         Sum(fields) => {
             let fields = fields
                 .iter()
@@ -180,6 +180,7 @@ fn cell(message: &DynamicMessage, (_, path, show): &ListColumn) -> String {
             0 => "-".to_owned(),
             rank => rank.to_string(),
         },
+        With(text) if is_set => value.as_message().map(text).unwrap_or_default(),
         Sum(_) | With(_) => String::new(),
     }
 }

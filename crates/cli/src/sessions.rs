@@ -8,7 +8,6 @@ use memoird_proto::v1::{
     GetSessionResponse, HistoryScope, ListSessionsRequest, PatchStateRequest, RewindSessionRequest,
     RewindSessionResponse, SessionInfo, Turn,
 };
-use prost_types::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -17,9 +16,9 @@ use super::choice::{as_map, moment, one_of, request};
 use super::compaction::CompactArgs;
 use super::connect::{ClientArgs, Target};
 use super::erase::{EraseArgs, EraseSubjectArgs};
-use super::list::{Age, Count, ListColumn, Size, Text, Until};
+use super::list::{self, Age, Ago, Count, ListColumn, Size, Text, Until, with};
 use super::pages::PAGE_MAX;
-use super::{clock, compaction, erase, json, output, redact, transcript};
+use super::{compaction, erase, json, output, redact, transcript};
 use crate::exit::CliError;
 
 #[derive(Subcommand)]
@@ -202,7 +201,7 @@ fn shown_json(detail: Option<&GetSessionResponse>, turns: &VecDeque<Turn>) -> Va
 }
 
 fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
-    output::print(&described(detail))?;
+    output::print(&list::record(SESSION, detail))?;
     if !detail.summary_text.is_empty() {
         let lines: Vec<String> = compaction::text_lines(&detail.summary_text).collect();
         output::print(&format!("\nsummary\n  {}", lines.join("\n  ")))?;
@@ -309,42 +308,40 @@ async fn end(target: &Target, session_id: String) -> Result<(), CliError> {
         .await
 }
 
-fn described(detail: &GetSessionResponse) -> String {
-    let info = detail.session.clone().unwrap_or_default();
-    let history = format!(
+const SESSION: &[ListColumn] = &[
+    ("session", "session.session_id", Text),
+    ("generation", "session.generation", Text),
+    ("subject", "session.subject", Text),
+    ("labels", "session", with!(labels)),
+    ("history", "session", with!(history_size)),
+    ("last seq", "session.last_seq", Count),
+    ("created", "session.created_at", Ago),
+    ("last access", "session.last_access", Ago),
+    ("expires in", "session.expires_at", Until),
+    ("state version", "session.state_version", Count),
+    ("keeps", "session", with!(keeps)),
+    ("ttl class", "session.ttl_class", Text),
+    ("summary", "summary", with!(compaction::stands_for)),
+    (
+        "compaction",
+        "session.compaction",
+        with!(compaction::health),
+    ),
+];
+
+fn history_size(info: &SessionInfo) -> String {
+    format!(
         "{} turns, {}, about {} tokens",
         output::count(info.history_turns),
         output::size(info.history_bytes),
         output::count(info.history_tokens)
-    );
-    let ago = |moment: &Option<Timestamp>| format!("{} ago", clock::age(moment.as_ref()));
-    let keeps = if info.keep_all {
+    )
+}
+
+fn keeps(info: &SessionInfo) -> &'static str {
+    if info.keep_all {
         "all of its history"
     } else {
         ""
-    };
-    let health = info.compaction.as_ref().and_then(compaction::health);
-    output::rows([
-        ("session", output::printable(&info.session_id)),
-        ("generation", info.generation.clone()),
-        ("subject", output::printable(&info.subject)),
-        ("labels", labels(&info)),
-        ("history", history),
-        ("last seq", output::count(info.last_seq)),
-        ("created", ago(&info.created_at)),
-        ("last access", ago(&info.last_access)),
-        ("expires in", clock::left(info.expires_at.as_ref())),
-        ("state version", output::count(info.state_version)),
-        ("keeps", keeps.to_owned()),
-        ("ttl class", output::printable(&info.ttl_class)),
-        (
-            "summary",
-            detail
-                .summary
-                .as_ref()
-                .map(compaction::stands_for)
-                .unwrap_or_default(),
-        ),
-        ("compaction", health.unwrap_or_default()),
-    ])
+    }
 }

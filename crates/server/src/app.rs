@@ -50,7 +50,7 @@ const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
 const WATCHER_POLLS: u32 = 10;
 const WATCHER_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A daemon with bound sockets and loaded sessions, of which only the admin port answers at first.
+/// A daemon with bound sockets and loaded sessions. Until it serves, only the admin port answers.
 pub(crate) struct App {
     server: ServerConfig,
     service: Arc<GrpcService>,

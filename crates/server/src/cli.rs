@@ -24,9 +24,11 @@ use clap_complete::Shell;
 use memoird_cli::ClientCommand;
 use memoird_cli::connect::ClientArgs;
 use memoird_cli::exit::CODES_HELP;
+use memoird_cli::output;
 use memoird_store::conversion::ConversionTarget;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::config::DEFAULT_YAML;
 use crate::exit::{CliError, Exit};
 use crate::runtime::new_runtime;
 use backup::{BackupArgs, RestoreArgs};
@@ -151,7 +153,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Config(ConfigCommand::Check { file }) => {
             crate::config::print_check(&file, client.json)
         }
-        Command::Config(ConfigCommand::PrintDefault) => crate::config::print_default(),
+        Command::Config(ConfigCommand::PrintDefault) => output::print(DEFAULT_YAML),
         Command::Demo(args) => block_on(demo::run(&client, args)),
         Command::Replay(args) => block_on(dry_run::run(&client, args)),
         Command::Client(command) => block_on(command.run(&client)),

@@ -308,14 +308,9 @@ pub(crate) fn load_noting(path: &Path) -> (Result<Config, CliError>, FilesRead) 
     (config, environment.into_files())
 }
 
-/// Returns the first git hook of a configuration file.
+/// Returns the git hooks of a configuration file.
 ///
 /// Reads no secrets, for which a user who reads checkpoints may lack permission.
-pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError> {
-    git_hooks(path).map(|hooks| hooks.into_iter().next())
-}
-
-/// Like [`first_git_hook`], for all git hooks.
 pub(crate) fn git_hooks(path: &Path) -> Result<Vec<GitConfig>, CliError> {
     let file = read(path, File::parse)?;
     Ok(file.hooks.into_iter().filter_map(|hook| hook.git).collect())
@@ -332,10 +327,6 @@ pub(crate) fn print_check(path: &Path, json: bool) -> Result<(), CliError> {
         output::print(&format!("warning: {warning}"))?;
     }
     output::print(&format!("{}: good", path.display()))
-}
-
-pub(crate) fn print_default() -> Result<(), CliError> {
-    output::print(DEFAULT_YAML)
 }
 
 #[cfg(feature = "postgres")]

@@ -227,7 +227,7 @@ where
     Rpc::new(Q::PATH, request, false, Box::new(serve))
 }
 
-/// An rpc whose response is a stream.
+/// An rpc with a streamed response.
 fn streaming<Q, R, S, F>(
     path: &'static str,
     request: RequestSize,

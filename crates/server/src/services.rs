@@ -42,7 +42,7 @@ pub(crate) struct Api {
     pub(crate) started_at: Timestamp,
 }
 
-/// An admitted call, whose key was just checked.
+/// An admitted call with a valid key.
 ///
 /// Handlers that wait before their command check the key again.
 #[derive(Clone)]

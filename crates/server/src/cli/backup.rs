@@ -181,7 +181,7 @@ fn copy(from: &Path, to: &Path, file: &BackupFile, progress: &Progress) -> Resul
     let mut bytes = 0;
     blocks::each(from, |block| {
         if expected.next() != Some(&block.hash) {
-            return Err(RestoreError::Damaged);
+            return Err(ErrorKind::InvalidData.into());
         }
         bytes += block.data.len() as u64;
         progress.add(block.data.len() as u64);
@@ -189,23 +189,12 @@ fn copy(from: &Path, to: &Path, file: &BackupFile, progress: &Progress) -> Resul
         copy.write_all(block.data)?;
         Ok(())
     })
-    .map_err(|broken| match broken {
-        RestoreError::Damaged => damaged(),
-        RestoreError::Io(error) => failed(from)(error),
+    .map_err(|error: std::io::Error| match error.kind() {
+        ErrorKind::InvalidData => damaged(),
+        _ => failed(from)(error),
     })?;
     if bytes != file.bytes || expected.next().is_some() {
         return Err(damaged());
     }
     copy.sync_all().map_err(failed(to))
-}
-
-enum RestoreError {
-    Damaged,
-    Io(std::io::Error),
-}
-
-impl From<std::io::Error> for RestoreError {
-    fn from(error: std::io::Error) -> Self {
-        Self::Io(error)
-    }
 }

@@ -120,7 +120,7 @@ impl Location {
                 ..GitConfig::default()
             },
             Some(path) => {
-                let git = config::first_git_hook(path)?;
+                let git = config::git_hooks(path)?.into_iter().next();
                 let problem = format!("{} has no git hook", path.display());
                 git.ok_or_else(|| CliError::failed(Exit::NoInput, problem))?
             }

@@ -23,7 +23,7 @@ use crate::wire::{from, memory, status, to};
 impl Api {
     /// Parses the tenant of a request. `None` means all tenants.
     fn tenant_filter(&self, named: &str) -> Result<Option<TenantId>, Refusal> {
-        let filter = from::tenant_filter(named)?;
+        let filter = from::optional("tenant", named, TenantId::parse)?;
         match &filter {
             Some(id) if self.engine.tenants.get(id).is_none() => Err(status::tenant_not_found()),
             _ => Ok(filter),

@@ -22,7 +22,8 @@ pub(crate) async fn get_document(call: ApiCall<GetDocumentRequest>) -> Reply<Get
         .get(&call.caller.tenant, get)
         .await?;
     call.permit.reserve_response(found.size).await?;
-    Ok(document::got(found))
+    let document = Some(document::document(found));
+    Ok(GetDocumentResponse { document })
 }
 
 pub(crate) async fn put_document(call: ApiCall<PutDocumentRequest>) -> Reply<PutDocumentResponse> {
@@ -33,7 +34,8 @@ pub(crate) async fn put_document(call: ApiCall<PutDocumentRequest>) -> Reply<Put
     let put = call.api.heavy.run(&tenant.id, bytes, read).await?;
     caller.key.check()?;
     let stored = call.api.memories.documents.put(&tenant, put).await?;
-    Ok(document::put_done(stored))
+    let document = Some(document::document(stored));
+    Ok(PutDocumentResponse { document })
 }
 
 pub(crate) async fn delete_document(

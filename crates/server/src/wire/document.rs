@@ -20,7 +20,7 @@ use super::{from, status};
 
 pub(crate) fn get(request: v1::GetDocumentRequest) -> Result<DocumentGet, Refusal> {
     Ok(DocumentGet {
-        name: name(&request.namespace, request.key)?,
+        name: DocumentName::parse(&request.namespace, request.key)?,
         ttl: ttl(request.ttl)?,
     })
 }
@@ -38,7 +38,7 @@ pub(crate) fn put(
     request: v1::PutDocumentRequest,
     limits: &MemoryLimits,
 ) -> Result<DocumentPut, Refusal> {
-    let name = name(&request.namespace, request.key)?;
+    let name = DocumentName::parse(&request.namespace, request.key)?;
     let value = match request.value {
         Some(Value::Json(text)) => DocumentValue::Json(text),
         Some(Value::Bytes(bytes)) => DocumentValue::Bytes(bytes.into()),
@@ -56,7 +56,7 @@ pub(crate) fn put(
 
 pub(crate) fn delete(request: v1::DeleteDocumentRequest) -> Result<DocumentDelete, Refusal> {
     Ok(DocumentDelete {
-        name: name(&request.namespace, request.key)?,
+        name: DocumentName::parse(&request.namespace, request.key)?,
         expected_version: request.expected_version,
     })
 }
@@ -69,13 +69,14 @@ pub(crate) fn range_to_delete(
         let problem = "is empty and would select all documents; send at least one part";
         return Err(invalid("namespace_prefix", problem));
     }
-    range(DocumentRange {
-        namespace: prefix(&request.namespace_prefix)?,
+    let range = DocumentRange {
+        namespace: NamespacePath::parse("namespace_prefix", &request.namespace_prefix)?,
         is_exact: request.exact_namespace,
         key_prefix: request.key_prefix,
         key_from: request.key_from,
         key_before: request.key_before,
-    })
+    };
+    Ok(range.checked()?)
 }
 
 pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, Refusal> {
@@ -93,13 +94,14 @@ pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, 
         }
     };
     Ok(DocumentQuery {
-        range: range(DocumentRange {
-            namespace: prefix(&request.namespace_prefix)?,
+        range: DocumentRange {
+            namespace: NamespacePath::parse("namespace_prefix", &request.namespace_prefix)?,
             is_exact: request.exact_namespace,
             key_prefix: request.key_prefix,
             key_from: request.key_from,
             key_before: request.key_before,
-        })?,
+        }
+        .checked()?,
         filter,
         is_descending: request.descending,
         with_values: !request.without_values,
@@ -174,18 +176,6 @@ pub(crate) fn operations(
         .collect()
 }
 
-pub(crate) fn got(found: Document) -> v1::GetDocumentResponse {
-    v1::GetDocumentResponse {
-        document: Some(document(found)),
-    }
-}
-
-pub(crate) fn put_done(stored: Document) -> v1::PutDocumentResponse {
-    v1::PutDocumentResponse {
-        document: Some(document(stored)),
-    }
-}
-
 pub(crate) fn page(page: DocumentPage) -> v1::ListDocumentsResponse {
     let next = page.next.map(|last| {
         let token = [last.namespace.as_bytes(), last.key.as_bytes()].concat();
@@ -222,7 +212,7 @@ pub(crate) fn batch_done(outcomes: Vec<DocumentOutcome>) -> v1::BatchDocumentsRe
     }
 }
 
-fn document(document: Document) -> v1::Document {
+pub(crate) fn document(document: Document) -> v1::Document {
     use v1::document::Value;
     let time = |time: Timestamp| Some(timestamp_to_proto(time));
     v1::Document {
@@ -242,18 +232,6 @@ fn document(document: Document) -> v1::Document {
 
 fn parts(path: &NamespacePath) -> Vec<String> {
     path.parts().map(str::to_owned).collect()
-}
-
-fn name(namespace: &[String], key: String) -> Result<DocumentName, Refusal> {
-    Ok(DocumentName::parse(namespace, key)?)
-}
-
-fn prefix(parts: &[String]) -> Result<NamespacePath, Refusal> {
-    Ok(NamespacePath::parse("namespace_prefix", parts)?)
-}
-
-fn range(range: DocumentRange) -> Result<DocumentRange, Refusal> {
-    Ok(range.checked()?)
 }
 
 fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Refusal> {

@@ -37,11 +37,6 @@ pub(crate) fn session_id(text: &str) -> Result<SessionId, Refusal> {
     Ok(SessionId::parse(text)?)
 }
 
-/// Parses the id of a tenant. Empty means all tenants.
-pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Refusal> {
-    optional("tenant", text, TenantId::parse)
-}
-
 /// Parses an optional field, where empty means unset.
 pub(crate) fn optional<T>(
     field: &'static str,

@@ -51,7 +51,7 @@ pub(crate) enum Step {
     Inside(String),
 }
 
-/// The request whose names an error uses for the fields of a command.
+/// Field names in errors, which depend on the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Names {
     /// The names that most requests have.
