@@ -56,7 +56,7 @@ pub use members::{Member, Membership};
 use owner::Ownership;
 use parts::{WritePart, reject, split};
 use read::SessionRead;
-pub use schema::{MigrationStep, SchemaMigrations};
+pub use schema::SchemaMigrations;
 pub use transactions::{Column, OpenTransaction, ResultRow, Transactions, Value};
 pub use transfer::PgTransfer;
 use values::Ulid;

@@ -13,65 +13,24 @@ use tokio_postgres::types::Type;
 
 use crate::error::failed;
 
-#[derive(Clone, Copy, Debug)]
-pub struct MigrationStep {
-    pub sql: &'static str,
-    /// The oldest schema version that a memoird must support to use the database after this step.
-    pub min_reader: i32,
-}
-
 /// All migration steps of one schema.
 #[derive(Clone, Copy, Debug)]
 pub struct SchemaMigrations {
     pub schema: &'static str,
-    /// From version 1 on. A released step is never changed.
-    pub steps: &'static [MigrationStep],
+    /// Version that the first step creates. A schema of an older version is rejected.
+    pub first_version: i32,
+    /// SQL of each step. A released step is never changed.
+    ///
+    /// A step that older daemons cannot work with raises `schema_version.min_reader`, the oldest
+    /// version that a daemon must support.
+    pub steps: &'static [&'static str],
 }
 
 pub(crate) const JOURNAL: SchemaMigrations = SchemaMigrations {
     schema: "memoird",
-    steps: &[
-        MigrationStep {
-            sql: V1,
-            min_reader: 1,
-        },
-        MigrationStep {
-            sql: V2,
-            min_reader: 1,
-        },
-        MigrationStep {
-            sql: V3,
-            min_reader: 1,
-        },
-        MigrationStep {
-            sql: V4,
-            min_reader: 1,
-        },
-        MigrationStep {
-            sql: V5,
-            min_reader: 1,
-        },
-        MigrationStep {
-            sql: V6,
-            min_reader: 1,
-        },
-        MigrationStep {
-            sql: V7,
-            min_reader: 1,
-        },
-        MigrationStep {
-            sql: V8,
-            min_reader: 1,
-        },
-        MigrationStep {
-            sql: V9,
-            min_reader: 1,
-        },
-    ],
+    first_version: 7,
+    steps: &[V7, V8, V9],
 };
-
-/// From this schema version on, memoird checks for an unfinished migration of a journal.
-pub(crate) const MIGRATION: i32 = 4;
 
 /// Oldest supported server version, for multiranges and their functions.
 const SERVER_MIN: i32 = 150_000;
@@ -91,13 +50,26 @@ const LOCK_TRIES_MAX: usize = 12;
 
 /// Values chosen by clients are `bytea`, because `text` does not allow NUL.
 ///
-/// Times are milliseconds. `steady` and the columns named `_at` are on memoird's own timeline.
+/// Times are milliseconds. `steady` and the columns named `_at` are on memoird's own timeline. Of a
+/// member, `steady` is the position of its timeline at its last heartbeat.
 ///
-/// `rewinds` has the seqs removed by rewinds with an idempotency key. `turn_changes` lists
-/// replaced turns until they are indexed again.
+/// Columns that change with an append are not indexed, so that updates are heap-only (HOT). `used`
+/// is the time of a session's last use in steps of 4 minutes: updates are HOT except once per step.
 ///
-/// Columns that change with an append are not indexed, so that updates are heap-only (HOT).
-const V1: &str = concat!(
+/// Each commit creates a version of its lane's row. While a snapshot is open (a dump, or a query on
+/// a standby), no version can be vacuumed, and a commit would visit all of them. With `step` it
+/// visits at most 64. In return, one in 64 updates is not HOT.
+///
+/// - `rewinds`: the seqs removed by rewinds with an idempotency key.
+/// - `turn_changes`: replaced turns until they are indexed again.
+/// - `members`: digest of the settings, and watched tenants.
+/// - `secrets`: each is created by the first daemon that needs it.
+/// - `events`: `number` counts the events of a member. They may be lost if the database crashes.
+/// - `migration`: has a row, with the source journal, while a migration into this database is
+///   unfinished.
+///
+/// The functions of `load.sql` load sessions. Planning a load took longer than executing it.
+const V7: &str = concat!(
     "
 CREATE TABLE memoird.lanes (
     node    uuid     NOT NULL,
@@ -110,13 +82,15 @@ CREATE TABLE memoird.lanes (
     boot_id text,
     boot_ms bigint,
     seen    timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (node, lane)
+    step    bigint GENERATED ALWAYS AS (number >> 6) STORED,
+    PRIMARY KEY (node, lane, step)
 ) WITH (fillfactor = 10);
 
 CREATE TABLE memoird.owner (
     id         int PRIMARY KEY CHECK (id = 1),
     node       uuid NOT NULL,
     name       text NOT NULL,
+    is_shared  boolean NOT NULL DEFAULT false,
     expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 10);
 
@@ -144,7 +118,8 @@ CREATE TABLE memoird.generations (
     subject       bytea,
     kept          bytea    NOT NULL,
     compaction    bytea,
-    options       bytea
+    options       bytea,
+    used          bigint   GENERATED ALWAYS AS (last_access >> 18) STORED
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 CREATE UNIQUE INDEX generations_live ON memoird.generations (tenant, session)
     WHERE ended_at IS NULL;
@@ -152,6 +127,7 @@ CREATE INDEX generations_ended ON memoird.generations (tenant, session, ended_at
     WHERE ended_at IS NOT NULL;
 CREATE INDEX generations_age ON memoird.generations (ended_at)
     WHERE ended_at IS NOT NULL AND NOT held;
+CREATE INDEX generations_used ON memoird.generations (tenant, used) WHERE ended_at IS NULL;
 
 CREATE SEQUENCE memoird.turn_numbers;
 CREATE TABLE memoird.turns (
@@ -263,42 +239,23 @@ CREATE TABLE memoird.erasure_given (
     hook       text COLLATE \"C\" NOT NULL,
     PRIMARY KEY (job, generation, hook)
 );
-",
-    include_str!("commit.sql")
-);
-
-/// Clusters. `steady` is the position of a member's timeline at its last heartbeat.
-///
-/// A secret is created by the first daemon that needs it.
-const V2: &str = "
-ALTER TABLE memoird.owner ADD COLUMN is_shared boolean NOT NULL DEFAULT false;
 
 CREATE TABLE memoird.members (
-    node    uuid    NOT NULL PRIMARY KEY,
-    name    text    NOT NULL,
-    version text    NOT NULL,
-    leads   boolean NOT NULL,
-    steady  bigint,
-    seen    timestamptz NOT NULL
+    node        uuid    NOT NULL PRIMARY KEY,
+    name        text    NOT NULL,
+    version     text    NOT NULL,
+    leads       boolean NOT NULL,
+    steady      bigint,
+    seen        timestamptz NOT NULL,
+    config      bytea   NOT NULL DEFAULT '',
+    watches_all boolean NOT NULL DEFAULT false,
+    watches     bytea[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 10);
 
 CREATE TABLE memoird.secrets (
     name  text  NOT NULL PRIMARY KEY,
     value bytea NOT NULL
 );
-";
-
-/// Exchange between members: digest of the settings, watched tenants, and events.
-///
-/// `number` counts the events of a member. Events may be lost if the database crashes.
-///
-/// `used` is the time of a session's last use in steps of 4 minutes. Updates are heap-only (HOT)
-/// except once per step. With an index on `last_access`, none would be.
-const V3: &str = "
-ALTER TABLE memoird.members
-    ADD COLUMN config      bytea   NOT NULL DEFAULT '',
-    ADD COLUMN watches_all boolean NOT NULL DEFAULT false,
-    ADD COLUMN watches     bytea[] NOT NULL DEFAULT '{}';
 
 CREATE UNLOGGED TABLE memoird.events (
     node   uuid   NOT NULL,
@@ -310,49 +267,22 @@ CREATE UNLOGGED TABLE memoird.events (
 );
 CREATE INDEX events_at ON memoird.events (at);
 
-ALTER TABLE memoird.generations
-    ADD COLUMN used bigint GENERATED ALWAYS AS (last_access >> 18) STORED;
-CREATE INDEX generations_used ON memoird.generations (tenant, used) WHERE ended_at IS NULL;
-";
-
-/// Has a row while a migration into this database is unfinished.
-///
-/// It contains the source journal, and the schema's regular `min_reader`, which is raised until
-/// then.
-const V4: &str = "
 CREATE TABLE memoird.migration (
     id         int  PRIMARY KEY CHECK (id = 1),
     source     text NOT NULL,
     min_reader int  NOT NULL
 );
-";
-
-/// Current version of `commit_batch`, also for daemons that know an older one.
-///
-/// It accepts the same arguments, and refuses more.
-const V5: &str = concat!(
-    "DROP FUNCTION memoird.commit_batch;",
-    include_str!("commit.sql")
+",
+    include_str!("load.sql")
 );
-
-/// Adds `step` to the primary key of `lanes`.
-///
-/// Each commit creates a version of its lane's row. While a snapshot is open (a dump, or a query on
-/// a standby), no version can be vacuumed, and a commit had to visit all of them. With `step` it
-/// visits at most 64. In return, one in 64 updates is not heap-only (HOT).
-const V6: &str = concat!(
-    "ALTER TABLE memoird.lanes
-         ADD COLUMN step bigint GENERATED ALWAYS AS (number >> 6) STORED;
-     ALTER TABLE memoird.lanes DROP CONSTRAINT lanes_pkey, ADD PRIMARY KEY (node, lane, step);
-     DROP FUNCTION memoird.commit_batch;",
-    include_str!("commit.sql")
-);
-
-/// Functions that load sessions. Planning a load took longer than executing it.
-const V7: &str = include_str!("load.sql");
 
 /// A `commit_batch` that applies a key once if two daemons start and end a generation with it.
-const V8: &str = V5;
+///
+/// It accepts the same arguments as the one before, and refuses more.
+const V8: &str = concat!(
+    "DROP FUNCTION IF EXISTS memoird.commit_batch;",
+    include_str!("commit.sql")
+);
 
 /// Tables of the search index.
 const V9: &str = include_str!("search.sql");
@@ -367,7 +297,7 @@ fn create_schema_sql(schema: &str) -> String {
              version    int NOT NULL,
              min_reader int NOT NULL
          );
-         INSERT INTO {schema}.schema_version VALUES (1, 0, 0) ON CONFLICT DO NOTHING;
+         INSERT INTO {schema}.schema_version VALUES (1, 0, 1) ON CONFLICT DO NOTHING;
          COMMIT;"
     )
 }
@@ -472,15 +402,19 @@ async fn step(client: &Client, steps: &SchemaMigrations) -> Result<StepOutcome, 
     let sql = format!("SELECT version, min_reader FROM {schema}.schema_version FOR UPDATE");
     let row = one(client, &sql, schema).await?;
     let (version, min_reader): (i32, i32) = (row.get(0), row.get(1));
-    let next = usize::try_from(version)
-        .ok()
-        .and_then(|version| steps.steps.get(version));
+    let first = steps.first_version;
+    let (next_version, index) = match version {
+        0 => (first, Some(0)),
+        _ => {
+            let done = usize::try_from(version - first).ok();
+            (version + 1, done.map(|done| done + 1))
+        }
+    };
+    let next = index.and_then(|index| steps.steps.get(index));
     let end = match next {
-        Some(step) => format!(
-            "{LOCK_TIME_MAX}; {}; UPDATE {schema}.schema_version SET version = {}, min_reader = {}; COMMIT",
-            step.sql,
-            version + 1,
-            step.min_reader
+        Some(sql) => format!(
+            "{LOCK_TIME_MAX}; {sql};
+             UPDATE {schema}.schema_version SET version = {next_version}; COMMIT"
         ),
         None => "COMMIT".to_owned(),
     };
@@ -491,11 +425,13 @@ async fn step(client: &Client, steps: &SchemaMigrations) -> Result<StepOutcome, 
         }
         ended => ended.map_err(failed)?,
     }
-    let known = i32::try_from(steps.steps.len()).unwrap_or(i32::MAX);
-    if min_reader > known {
+    let known = first - 1 + i32::try_from(steps.steps.len()).unwrap_or(0);
+    let is_too_new = min_reader > known;
+    if is_too_new || (1..first).contains(&version) {
+        let other = if is_too_new { "newer" } else { "older" };
         let detail = format!(
-            "schema {schema} is version {version}, this memoird knows up to {known}; nothing was \
-             changed. Run the newer memoird"
+            "schema {schema} is version {version}, this memoird knows {first} to {known}; nothing \
+             was changed. Run the {other} memoird"
         );
         return Err(StoreError::Database { detail });
     }

@@ -198,13 +198,9 @@ async fn begin(client: &Client, place: &str, source: &SourceId) -> Result<(), St
             return Err(StoreError::TargetNotEmpty { place: place() });
         }
     }
-    // Raising `min_reader` keeps away daemons that do not know the table `migration`.
     let sql = "INSERT INTO memoird.migration (id, source, min_reader)
                SELECT 1, $1, min_reader FROM memoird.schema_version";
-    query(client, sql, &[(&source, Type::TEXT)]).await?;
-    let sql = "UPDATE memoird.schema_version SET min_reader = greatest(min_reader, $1)";
-    query(client, sql, &[(&schema::MIGRATION, Type::INT4)]).await?;
-    Ok(())
+    query(client, sql, &[(&source, Type::TEXT)]).await.map(drop)
 }
 
 impl TransferSource for PgTransfer {
@@ -339,12 +335,8 @@ impl TransferTarget for PgTransfer {
 
     fn finish(&mut self) -> Result<(), StoreError> {
         self.write(true, async |client: &Client| {
-            let sql = "UPDATE memoird.schema_version SET min_reader =
-                           (SELECT coalesce(max(mark.min_reader), schema_version.min_reader)
-                            FROM memoird.migration AS mark)";
-            query(client, sql, &[]).await?;
-            query(client, "DELETE FROM memoird.migration", &[]).await?;
-            Ok(())
+            let sql = "DELETE FROM memoird.migration";
+            query(client, sql, &[]).await.map(drop)
         })
     }
 }

@@ -9,9 +9,7 @@ use std::time::Duration;
 use memoird_core::ids::Generation;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::time::Steady;
-use memoird_postgres::{
-    DatabaseUse, MigrationStep, PgOptions, PgStore, SchemaMigrations, Transactions,
-};
+use memoird_postgres::{DatabaseUse, PgOptions, PgStore, SchemaMigrations, Transactions};
 use memoird_store::{DeliveryOutcome, PruneBefore, PruneBounds, PruningPending, Store};
 use tokio_postgres::Client;
 
@@ -251,16 +249,11 @@ fn commits_stay_fast_while_old_snapshot_is_held() {
 /// A dump locks tables while it runs, and a waiting lock blocks all later ones.
 #[test]
 fn migration_step_yields_to_table_locks_and_retries() {
-    const FIRST: MigrationStep = MigrationStep {
-        sql: "CREATE TABLE other.kept (id int)",
-        min_reader: 1,
-    };
-    const SECOND: MigrationStep = MigrationStep {
-        sql: "ALTER TABLE other.kept ADD COLUMN more int",
-        min_reader: 1,
-    };
+    const FIRST: &str = "CREATE TABLE other.kept (id int)";
+    const SECOND: &str = "ALTER TABLE other.kept ADD COLUMN more int";
     let steps = |steps| SchemaMigrations {
         schema: "other",
+        first_version: 1,
         steps,
     };
     let Some(database) = database() else { return };

@@ -433,20 +433,6 @@ fn foreign_target_is_rejected_unchanged() {
 }
 
 #[test]
-fn daemon_without_migration_support_is_rejected_by_schema_version() {
-    let Some(database) = database() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let (from, to) = (Side::Dir(dir.path()), Side::Database(&database));
-    drop(open(dir.path()));
-    let min_reader = || database.number("SELECT min_reader::int8 FROM memoird.schema_version");
-    let (id, _) = identify(&mut *from.source().unwrap()).unwrap();
-    drop(to.target(&id).unwrap());
-    assert_eq!(min_reader(), 4);
-    migrate(&from, &to);
-    assert_eq!(min_reader(), 1);
-}
-
-#[test]
 fn database_used_by_daemon_is_rejected() {
     let Some(database) = database() else { return };
     let dir = tempfile::tempdir().unwrap();

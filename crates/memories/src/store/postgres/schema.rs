@@ -7,34 +7,20 @@
 //! `memoird_tenant`, which show only the rows of the transaction's tenant. Rows inserted through a
 //! view belong to that tenant.
 
-use memoird_postgres::{MigrationStep, SchemaMigrations};
+use memoird_postgres::SchemaMigrations;
 
 /// All tables but vectors.
 pub(super) const TABLES: SchemaMigrations = SchemaMigrations {
     schema: "memoird_memories",
-    steps: &[
-        MigrationStep {
-            sql: V1,
-            min_reader: 1,
-        },
-        MigrationStep {
-            sql: V2,
-            min_reader: 1,
-        },
-        MigrationStep {
-            sql: V3,
-            min_reader: 1,
-        },
-    ],
+    first_version: 1,
+    steps: &[V1, V2, V3],
 };
 
 /// The table of vectors, if the database has pgvector.
 pub(super) const VECTORS: SchemaMigrations = SchemaMigrations {
     schema: "memoird_vectors",
-    steps: &[MigrationStep {
-        sql: VECTORS_V1,
-        min_reader: 1,
-    }],
+    first_version: 1,
+    steps: &[VECTORS_V1],
 };
 
 /// The initial schema.
