@@ -1,20 +1,8 @@
 //! Metrics of the index.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use memoird_store::IndexStep;
 
 /// Counters since startup, and the current state of the index.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) indexed: AtomicU64,
-    pub(crate) forgotten: AtomicU64,
-    pub(crate) rebuilds: AtomicU64,
-    pub(crate) behind: AtomicU64,
-    pub(crate) file_bytes: AtomicU64,
-}
-
-/// A snapshot of the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchSnapshot {
     /// Turns indexed since startup.
@@ -31,25 +19,13 @@ pub struct SearchSnapshot {
     pub file_bytes: u64,
 }
 
-impl Counters {
+impl SearchSnapshot {
     /// Adds the result of a step.
-    pub(crate) fn add(&self, step: &IndexStep) {
-        let order = Ordering::Relaxed;
-        self.indexed.fetch_add(step.indexed, order);
-        self.forgotten.fetch_add(step.removed, order);
-        self.rebuilds.fetch_add(u64::from(step.is_new), order);
-        self.behind.store(step.behind, order);
-        self.file_bytes.store(step.file_bytes, order);
-    }
-
-    pub(crate) fn snapshot(&self) -> SearchSnapshot {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        SearchSnapshot {
-            indexed: load(&self.indexed),
-            forgotten: load(&self.forgotten),
-            rebuilds: load(&self.rebuilds),
-            behind: load(&self.behind),
-            file_bytes: load(&self.file_bytes),
-        }
+    pub(crate) fn add(&mut self, step: &IndexStep) {
+        self.indexed += step.indexed;
+        self.forgotten += step.removed;
+        self.rebuilds += u64::from(step.is_new);
+        self.behind = step.behind;
+        self.file_bytes = step.file_bytes;
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of searches and of the index file.
+//! Errors of searches.
 
 use std::sync::Arc;
 
@@ -24,18 +24,13 @@ pub enum SearchError {
     /// The index cannot be read. A damaged one is rebuilt.
     #[error("the index cannot be read; try again")]
     Failed {
-        /// Details for the log.
-        cause: Arc<IndexError>,
+        /// Details for the log. Never returned to a client.
+        cause: Arc<StoreError>,
     },
 }
 
-/// Error of the index file. Logged, and never returned to a client.
-#[derive(Debug, Error)]
-#[error(transparent)]
-pub struct IndexError(pub(crate) StoreError);
-
-impl From<IndexError> for SearchError {
-    fn from(error: IndexError) -> Self {
+impl From<StoreError> for SearchError {
+    fn from(error: StoreError) -> Self {
         Self::Failed {
             cause: Arc::new(error),
         }

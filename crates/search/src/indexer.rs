@@ -10,7 +10,8 @@ use memoird_engine::{EngineError, Stopwatch, WorkError, Worker};
 use memoird_store::{IndexBounds, PurgeStep, SearchIndex, StoreError};
 use tracing::info;
 
-use crate::error::{IndexError, SearchError};
+use crate::error::SearchError;
+use crate::lock;
 use crate::search::SearchInner;
 
 const STEP: IndexBounds = IndexBounds {
@@ -78,7 +79,7 @@ impl Indexer {
         if done.is_new {
             info!("building the transcript index from the journal");
         }
-        self.shared.counters.add(&done);
+        lock(&self.shared.counters).add(&done);
         self.shared.steps.send_modify(|steps| *steps += 1);
         self.has_more = done.has_more;
         let now = self.now_ms();
@@ -125,7 +126,7 @@ impl Indexer {
             .transcripts
             .on_index(None, action)
             .await?;
-        Ok(outcome.map_err(IndexError)?)
+        Ok(outcome?)
     }
 }
 

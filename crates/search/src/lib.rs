@@ -16,6 +16,6 @@ use memoird_store::lock;
 
 pub use config::SearchConfig;
 pub use counters::SearchSnapshot;
-pub use error::{IndexError, SearchError};
+pub use error::SearchError;
 pub use request::{Hit, PageToken, SearchPage, SearchRequest};
 pub use search::Search;

@@ -20,8 +20,8 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tracing::warn;
 
 use crate::config::SearchConfig;
-use crate::counters::{Counters, SearchSnapshot};
-use crate::error::{IndexError, SearchError};
+use crate::counters::SearchSnapshot;
+use crate::error::SearchError;
 use crate::indexer::Indexer;
 use crate::lock;
 use crate::request::{Hit, PageToken, SearchPage, SearchRequest};
@@ -65,7 +65,7 @@ pub(crate) struct SearchInner {
     pub(crate) steps: watch::Sender<u64>,
     /// Wakes the worker.
     pub(crate) wanted: Notify,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Mutex<SearchSnapshot>,
     places: Semaphore,
     tenant_places: Mutex<HashMap<TenantId, Arc<Semaphore>>>,
     seconds: Histogram,
@@ -99,7 +99,7 @@ impl Search {
             config,
             steps: watch::Sender::new(0),
             wanted: Notify::new(),
-            counters: Counters::default(),
+            counters: Mutex::default(),
             places: Semaphore::new(SEARCHES_MAX),
             tenant_places: Mutex::default(),
             seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
@@ -127,7 +127,7 @@ impl Search {
 
     /// Returns the current metrics of the index.
     pub fn counts(&self) -> SearchSnapshot {
-        self.shared.counters.snapshot()
+        *lock(&self.shared.counters)
     }
 
     /// Returns the histogram of search durations, for a metrics registry.
@@ -264,7 +264,7 @@ impl Search {
         let find = move |index: &dyn SearchIndex| index.find(&filter, &query, CANDIDATES_MAX);
         let transcripts = &self.shared.engine.transcripts;
         let found = transcripts.on_index(Some(&tenant.id), find).await?;
-        found.map_err(IndexError)?.ok_or(SearchError::NotReady)
+        found?.ok_or(SearchError::NotReady)
     }
 
     /// Reads and scores candidates, best first, until `enough` of them match.
