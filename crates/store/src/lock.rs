@@ -46,7 +46,6 @@ impl DirLock {
 pub mod private {
     use std::fs::{DirBuilder, OpenOptions};
     use std::io;
-    #[cfg(unix)]
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     use std::path::Path;
 
@@ -55,17 +54,12 @@ pub mod private {
     /// # Errors
     /// If the operating system refuses it.
     pub fn dirs(dir: &Path) -> io::Result<()> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        builder.mode(0o700);
-        builder.create(dir)
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)
     }
 
     /// Options for opening a file that may have to be created.
     pub fn file_options() -> OpenOptions {
         let mut options = OpenOptions::new();
-        #[cfg(unix)]
         options.mode(0o600);
         options
     }

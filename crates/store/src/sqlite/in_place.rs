@@ -3,6 +3,7 @@
 //! SQLite keeps writing to the open files. A restart would not find what they contain.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -57,15 +58,7 @@ impl OpenFiles {
     }
 }
 
-#[cfg(unix)]
 fn identity_of(path: &Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-
     let found = fs::metadata(path).ok()?;
     Some((found.dev(), found.ino()))
-}
-
-#[cfg(not(unix))]
-fn identity_of(path: &Path) -> Option<(u64, u64)> {
-    fs::metadata(path).ok().map(|_| (0, 0))
 }
