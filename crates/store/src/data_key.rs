@@ -24,7 +24,7 @@ const KEY_BYTES: usize = 32;
 /// Bytes at the start of every SQLite file that identify its form.
 const HEAD_BYTES: usize = 16;
 /// Start of a plain SQLite file.
-pub(crate) const PLAIN_HEAD: &[u8; HEAD_BYTES] = b"SQLite format 3\0";
+const PLAIN_HEAD: &[u8; HEAD_BYTES] = b"SQLite format 3\0";
 /// Start of a file encrypted by memoird.
 ///
 /// The key check and random bytes follow; all of it is the salt.

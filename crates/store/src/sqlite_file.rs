@@ -1,7 +1,5 @@
 //! Opens SQLite files without damaging them: they are inspected before anything is written.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,11 +7,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::StoreError;
-use crate::data_key::{DataKey, PLAIN_HEAD, check_key};
+use crate::data_key::{DataKey, FileForm, check_key};
 use crate::lock::private;
 
-/// Bytes of the database header: <https://www.sqlite.org/fileformat.html>, section 1.3.
-const HEADER_BYTES: usize = 100;
 /// Page size in bytes of all files of memoird. The default of SQLite and of SQLCipher.
 pub(crate) const PAGE_BYTES: usize = 4_096;
 /// Maximum time that a connection waits for a lock.
@@ -45,8 +41,6 @@ pub struct FileInspection {
     ///
     /// 0 if the first start was interrupted before it created a table.
     pub schema: Option<i64>,
-    /// Whether the file is shorter than its header declares.
-    pub is_cut_off: bool,
 }
 
 impl SqliteFile {
@@ -61,7 +55,8 @@ impl SqliteFile {
         key: Option<&DataKey>,
     ) -> Result<Option<FileInspection>, StoreError> {
         let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
-        match (size, log_bytes(path)) {
+        let log = log_bytes(path);
+        match (size, log) {
             (0, 0) => return Ok(None),
             // SQLite would discard the log, and with it the most recent commits.
             (0, _) => {
@@ -71,18 +66,9 @@ impl SqliteFile {
             _ => {}
         }
         check_key(path, key)?;
-        let mut header = [0; HEADER_BYTES];
-        let outcome = File::open(path).and_then(|mut file| {
-            file.read_exact(&mut header)?;
-            Ok(file.metadata()?.len())
-        });
-        let length = match outcome {
-            Ok(length) if key.is_some() || header.starts_with(PLAIN_HEAD) => length,
-            Err(source) if source.kind() != ErrorKind::UnexpectedEof => {
-                return Err(unusable(path, source));
-            }
-            _ => return Err(corrupt(path, "it has no SQLite header")),
-        };
+        if FileForm::of(path)? == FileForm::Unknown {
+            return Err(corrupt(path, "it has no SQLite header"));
+        }
         let damaged = |error| damaged(path, error);
         let connection = open_for_inspection(path, key).map_err(damaged)?;
         let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
@@ -106,16 +92,12 @@ impl SqliteFile {
                 known: self.schema_known,
             });
         }
-        let whole = match key {
-            None => length_of(&header),
-            // Except for the salt, the header is encrypted.
-            Some(_) => PAGE_BYTES as u64 * pragma("page_count").map_err(damaged)?.unsigned_abs(),
-        };
-        Ok(Some(FileInspection {
-            connection,
-            schema,
-            is_cut_off: length < whole,
-        }))
+        // SQLite detects missing pages, but no incomplete last one. It may be in the log.
+        let is_cut_off = log == 0 && !size.is_multiple_of(PAGE_BYTES as u64);
+        if is_cut_off && schema.is_some_and(|schema| schema > 0) {
+            return Err(corrupt(path, "its end is missing"));
+        }
+        Ok(Some(FileInspection { connection, schema }))
     }
 
     /// Opens the single write connection, and creates the file if it is missing.
@@ -259,14 +241,4 @@ pub(crate) fn unusable(path: &Path, source: std::io::Error) -> StoreError {
         dir: path.parent().unwrap_or(path).to_owned(),
         source,
     }
-}
-
-/// Returns the file size that the header declares, in bytes.
-fn length_of(header: &[u8; HEADER_BYTES]) -> u64 {
-    let page_bytes = match u16::from_be_bytes([header[16], header[17]]) {
-        1 => 65_536,
-        bytes => u64::from(bytes),
-    };
-    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
-    page_bytes * u64::from(pages)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::schema;
-use crate::sqlite_file::{SqliteFile, corrupt, damaged, log_bytes};
+use crate::sqlite_file::{SqliteFile, corrupt, damaged};
 use crate::{READERS_MAX, SqliteOptions, StoreError};
 
 const JOURNAL: SqliteFile = SqliteFile {
@@ -53,8 +53,6 @@ fn set_cache(connection: &Connection, bytes: u64) -> Result<(), StoreError> {
 
 /// Inspects an existing file without changing it, and returns its schema version.
 fn inspect(path: &Path, options: SqliteOptions) -> Result<i64, StoreError> {
-    // With a log, the file may legitimately lack pages that are still in the log.
-    let is_alone = log_bytes(path) == 0;
     let Some(existing) = JOURNAL.inspect(path, options.key.as_ref())? else {
         return Ok(0);
     };
@@ -63,9 +61,6 @@ fn inspect(path: &Path, options: SqliteOptions) -> Result<i64, StoreError> {
             path: path.to_owned(),
         });
     };
-    if schema > 0 && is_alone && existing.is_cut_off {
-        return Err(corrupt(path, "its end is missing"));
-    }
     let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
     if schema > 0 && size <= options.check_bytes_max {
         let check = "PRAGMA quick_check(1)";

@@ -194,9 +194,7 @@ impl SearchFile {
             let path = path.clone();
             return Err(StoreError::NotAJournal { path });
         }
-        // With a log, the file may legitimately lack pages that are still in the log.
-        let is_cut_off = existing.is_cut_off && size_of(&path.with_extension("db-wal")) == 0;
-        if existing.schema != Some(SCHEMA_VERSION) || is_cut_off {
+        if existing.schema != Some(SCHEMA_VERSION) {
             return Ok(false);
         }
         let text = |sql| {
