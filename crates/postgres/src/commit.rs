@@ -5,8 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memoird_core::history::LiveSet;
@@ -16,7 +15,7 @@ use memoird_core::seq_ranges::SeqRanges;
 use memoird_store::checksum::{TurnKey, protect};
 use memoird_store::plan::{NewKey, RowBefore, RowChange};
 use memoird_store::{
-    ClockAnchor, InDoubtCommits, StoreError, encoding, options, summaries, windows,
+    ClockAnchor, InDoubtCommits, StoreError, encoding, lock, options, summaries, windows,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -27,6 +26,7 @@ use crate::base::Version;
 use crate::connect::{Arg, Database, change, first};
 use crate::error::{failed, is_aborted, is_partial, is_read_only, is_transient};
 use crate::parts::{PartRow, WritePart};
+use crate::transactions::ResultRow;
 use crate::values::{Ulid, get, whole};
 
 /// Maximum number of attempts for a statement that is known not to have been executed.
@@ -52,28 +52,7 @@ pub(crate) struct Lane {
     client: Option<Client>,
     /// Notifies when connections went silent. The client must not be used after that.
     silence: watch::Receiver<u64>,
-    in_doubt: Arc<InDoubtCommitCounters>,
-}
-
-/// Counters that [`InDoubtCommits`] reports.
-#[derive(Debug, Default)]
-pub(crate) struct InDoubtCommitCounters {
-    written: AtomicU64,
-    unwritten: AtomicU64,
-    unknown: AtomicU64,
-    set_back: AtomicU64,
-}
-
-impl InDoubtCommitCounters {
-    pub(crate) fn counts(&self) -> InDoubtCommits {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        InDoubtCommits {
-            written: count(&self.written),
-            unwritten: count(&self.unwritten),
-            unknown: count(&self.unknown),
-            set_back: count(&self.set_back),
-        }
-    }
+    in_doubt: Arc<Mutex<InDoubtCommits>>,
 }
 
 impl std::fmt::Debug for Lane {
@@ -141,7 +120,7 @@ impl Lane {
         database: &Database,
         client: Client,
         node: Ulid,
-        in_doubt: Arc<InDoubtCommitCounters>,
+        in_doubt: Arc<Mutex<InDoubtCommits>>,
     ) -> Result<Self, StoreError> {
         let silence = database.silence();
         let sql = "DELETE FROM memoird.lanes WHERE seen < now() - interval '7 days'
@@ -199,7 +178,7 @@ impl Lane {
             {
                 Ok(Ok(rows)) => {
                     self.client = Some(client);
-                    if let Some(missed) = unwritten_rows(&rows)? {
+                    if let Some(missed) = unwritten_rows(rows)? {
                         self.number += 1;
                         return Ok(Some(missed));
                     }
@@ -266,7 +245,7 @@ impl Lane {
                           the outcome of the commit is unknown"
                 .to_owned();
             tracing::error!(detail);
-            count_one(&self.in_doubt.unknown);
+            lock(&self.in_doubt).unknown += 1;
             return Err(StoreError::Database { detail });
         };
         let mine = self.number + 1;
@@ -276,14 +255,15 @@ impl Lane {
             "the outcome of a commit without a reply is known"
         );
         if !is_unwritten {
-            count_one(match number {
-                number if number == mine => &self.in_doubt.written,
-                number if number == mine - 1 => &self.in_doubt.unwritten,
-                _ => &self.in_doubt.unknown,
-            });
+            let mut in_doubt = lock(&self.in_doubt);
+            match number {
+                number if number == mine => in_doubt.written += 1,
+                number if number == mine - 1 => in_doubt.unwritten += 1,
+                _ => in_doubt.unknown += 1,
+            }
         }
         if number < mine - 1 {
-            count_one(&self.in_doubt.set_back);
+            lock(&self.in_doubt).set_back += 1;
             let detail = "it has gone back in time, as after a failover that lost commits; \
                           changes based on these are rejected, and their sessions reloaded"
                 .to_owned();
@@ -354,14 +334,10 @@ impl Lane {
     }
 }
 
-fn count_one(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
 /// Positions of the rows that were not written. `None` if the lane did not match.
-fn unwritten_rows(rows: &[Row]) -> Result<UnwrittenRows, StoreError> {
-    let missed: Option<Vec<i32>> = match rows.first() {
-        Some(row) => get(row, 0)?,
+fn unwritten_rows(rows: Vec<Row>) -> Result<UnwrittenRows, StoreError> {
+    let missed: Option<Vec<i32>> = match rows.into_iter().next() {
+        Some(row) => get(&ResultRow(row), 0)?,
         None => None,
     };
     Ok(missed.map(from_sql_positions))

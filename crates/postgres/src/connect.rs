@@ -15,10 +15,11 @@ use tokio::time::timeout;
 use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, Row};
+use tokio_postgres::{Client, Config};
 
 use crate::error::{failed, not_connected};
 use crate::tls::Tls;
+use crate::transactions::ResultRow;
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Timeout for a read, or for a write that is not a commit.
@@ -348,6 +349,11 @@ impl Database {
         Err(failed)
     }
 
+    /// Runs one statement and returns its rows.
+    pub(crate) fn query(&self, sql: &str, args: &[Arg<'_>]) -> Result<Vec<ResultRow>, StoreError> {
+        self.call(async |client: &Client| query(client, sql, args).await)
+    }
+
     /// Like `call`, but in a read-only transaction with one snapshot for all statements.
     pub(crate) fn read_snapshot<T>(
         &self,
@@ -424,15 +430,16 @@ pub(crate) async fn query(
     client: &Client,
     sql: &str,
     args: &[Arg<'_>],
-) -> Result<Vec<Row>, StoreError> {
-    client.query_typed(sql, args).await.map_err(failed)
+) -> Result<Vec<ResultRow>, StoreError> {
+    let rows = client.query_typed(sql, args).await.map_err(failed)?;
+    Ok(rows.into_iter().map(ResultRow).collect())
 }
 
 pub(crate) async fn first(
     client: &Client,
     sql: &str,
     args: &[Arg<'_>],
-) -> Result<Option<Row>, StoreError> {
+) -> Result<Option<ResultRow>, StoreError> {
     Ok(query(client, sql, args).await?.into_iter().next())
 }
 

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 
 use memoird_core::ids::TenantId;
+use memoird_store::rows::StoredRow;
 use memoird_store::{EventExchange, EventSubscription, ExchangedEvents, PostedEvent, StoreError};
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use crate::connect::{Arg, change, first, query};
 use crate::members::EXPIRED_AFTER;
-use crate::values::{Ulid, get, id, limit, whole};
+use crate::transactions::ResultRow;
+use crate::values::{Ulid, get, limit, whole};
 
 /// Retention of events.
 ///
@@ -160,12 +162,10 @@ async fn receive(
     Ok(())
 }
 
-fn read(row: &Row) -> Result<PostedEvent, StoreError> {
-    let age_ms: i64 = get(row, 3)?;
-    let body: &[u8] = get(row, 4)?;
+fn read(row: &ResultRow) -> Result<PostedEvent, StoreError> {
     Ok(PostedEvent {
-        tenant: id(row, 2, TenantId::parse)?,
-        age_ms: age_ms.max(0).unsigned_abs(),
-        body: body.to_vec(),
+        tenant: row.id(2, TenantId::parse)?,
+        age_ms: row.count(3)?,
+        body: row.bytes(4)?.to_vec(),
     })
 }

@@ -25,7 +25,7 @@ mod transfer;
 mod values;
 mod verify;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use hashlink::LruCache;
@@ -37,6 +37,7 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::checksum::TurnCounters;
 use memoird_store::plan::{Base, plan};
+use memoird_store::rows::{StoredRow, written_turn};
 use memoird_store::verify::FileCheck;
 use memoird_store::{
     CleanupPending, ClockAnchor, EndedRecord, EventExchange, ExchangedEvents, GenerationOwner,
@@ -46,20 +47,21 @@ use memoird_store::{
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 use base::{RequiredReads, Version};
-use commit::{InDoubtCommitCounters, Lane};
-use connect::Database;
+use commit::Lane;
+use connect::{Arg, Database};
 pub use connect::{DatabaseUse, PgOptions};
 use events::ExchangePosition;
 pub use members::{Member, Membership};
 use owner::Ownership;
 use parts::{WritePart, reject, split};
-use read::SessionRead;
+use read::{KeyArgs, SessionRead};
 pub use schema::SchemaMigrations;
 pub use transactions::{Column, OpenTransaction, ResultRow, Transactions, Value};
 pub use transfer::PgTransfer;
-use values::Ulid;
+use values::{Ulid, limit, whole};
 
 /// Maximum number of generation versions in the LRU cache: about 25 MB.
 const VERSIONS_MAX: usize = 1 << 17;
@@ -71,7 +73,7 @@ const VERSIONS_MAX: usize = 1 << 17;
 pub struct PgStore {
     database: Database,
     lane: Mutex<Lane>,
-    in_doubt: Arc<InDoubtCommitCounters>,
+    in_doubt: Arc<Mutex<InDoubtCommits>>,
     /// Versions that this process loaded or wrote. Its next changes are based on them.
     versions: Mutex<LruCache<Generation, Version>>,
     /// Revision and stamp of the generations in the commit in flight.
@@ -98,7 +100,7 @@ impl PgStore {
             Database::new(options, runtime.clone(), READERS_MAX)?
         };
         let node = Ulid(rand::random());
-        let in_doubt = Arc::<InDoubtCommitCounters>::default();
+        let in_doubt = Arc::<Mutex<InDoubtCommits>>::default();
         let (lane, ownership) = database.wait(async {
             let client = database.connect().await?;
             schema::prepare(&client, &schema::JOURNAL).await?;
@@ -354,12 +356,17 @@ impl Store for PgStore {
     }
 
     fn live_counts(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
-        self.database.call(read::live_counts)
+        let sql = "SELECT tenant, count(*) FROM memoird.generations WHERE ended_at IS NULL
+                   GROUP BY tenant";
+        let rows = self.database.query(sql, &[])?;
+        let counts = rows.iter();
+        counts
+            .map(|row| Ok((row.id(0, TenantId::parse)?, row.count(1)?)))
+            .collect()
     }
 
     fn live_page(&self, query: &LiveQuery) -> Result<Vec<(SessionKey, Head)>, StoreError> {
-        self.database
-            .call(async |client: &Client| read::live_page(client, query).await)
+        read::live_page(&self.database, query)
     }
 
     fn sync_clock(&self, steady: Steady) -> Result<Steady, StoreError> {
@@ -442,8 +449,10 @@ impl Store for PgStore {
     }
 
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
-        self.database
-            .call(async |client: &Client| read::keys(client, key, since).await)
+        let sql = "SELECT * FROM memoird.session_keys($1, $2, $3, $4)";
+        let rows = self.database.query(sql, &KeyArgs::of(key, since).all())?;
+        let row = rows.first();
+        row.map_or_else(|| Ok(Keys::default()), |row| read::keys_of(row, 0))
     }
 
     fn keyed_sessions(
@@ -451,8 +460,25 @@ impl Store for PgStore {
         after: Option<&SessionKey>,
         max: usize,
     ) -> Result<Vec<SessionKey>, StoreError> {
-        self.database
-            .call(async |client: &Client| read::keyed_sessions(client, after, max).await)
+        // Loose index scan: one index lookup per session instead of reading all keys.
+        let sql = "WITH RECURSIVE keyed AS (
+                       (SELECT tenant, session FROM memoird.idempotency
+                        WHERE (tenant, session) > ($1, $2) ORDER BY tenant, session LIMIT 1)
+                       UNION ALL
+                       SELECT next.tenant, next.session FROM keyed CROSS JOIN LATERAL (
+                           SELECT k.tenant, k.session FROM memoird.idempotency AS k
+                           WHERE (k.tenant, k.session) > (keyed.tenant, keyed.session)
+                           ORDER BY k.tenant, k.session LIMIT 1) AS next)
+                   SELECT tenant, session FROM keyed LIMIT $3";
+        let tenant = after.map_or(&b""[..], |key| key.tenant.as_str().as_bytes());
+        let session = after.map_or(&b""[..], |key| key.session.as_str().as_bytes());
+        let args: [Arg<'_>; 3] = [
+            (&tenant, Type::BYTEA),
+            (&session, Type::BYTEA),
+            (&limit(max), Type::INT8),
+        ];
+        let rows = self.database.query(sql, &args)?;
+        rows.iter().map(|row| row.key(0, 1)).collect()
     }
 
     fn journal(
@@ -471,8 +497,15 @@ impl Store for PgStore {
         generation: Generation,
         key: &Fingerprint,
     ) -> Result<SeqRanges, StoreError> {
-        self.database
-            .call(async |client: &Client| read::rewound_by(client, generation, key).await)
+        let sql = "SELECT lower(run), upper(run) - 1 FROM memoird.rewinds, unnest(runs) AS run
+                   WHERE generation = $1 AND key = $2 ORDER BY 1";
+        let of: [Arg<'_>; 2] = [
+            (&Ulid::from(generation), Type::UUID),
+            (&&key[..], Type::BYTEA),
+        ];
+        let rows = self.database.query(sql, &of)?;
+        let runs = rows.iter().map(|row| Ok((row.count(0)?, row.count(1)?)));
+        runs.collect::<Result<Vec<_>, _>>().map(SeqRanges::restore)
     }
 
     fn written_after(
@@ -487,13 +520,43 @@ impl Store for PgStore {
     }
 
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {
-        self.database
-            .call(async |client: &Client| read::written_at(client, numbers, &self.counters).await)
+        let wanted: Vec<i64> = numbers.iter().map(|number| whole(*number)).collect();
+        let sql = format!(
+            "SELECT {}, t.number, t.generation FROM memoird.turns AS t
+             WHERE t.number = ANY($1) AND NOT {}",
+            read::TURN,
+            read::IS_REWOUND
+        );
+        let rows = self.database.query(&sql, &[(&wanted, Type::INT8_ARRAY)])?;
+        let mut found = BTreeMap::new();
+        for row in &rows {
+            let turn = written_turn(row, &self.counters)?;
+            found.insert(turn.number, turn);
+        }
+        let turns = numbers
+            .iter()
+            .filter_map(|number| found.get(number).cloned());
+        Ok(turns.collect())
     }
 
     fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError> {
-        self.database
-            .call(async |client: &Client| read::owners(client, generations).await)
+        let names: Vec<Ulid> = generations.iter().map(|name| (*name).into()).collect();
+        let sql = "SELECT generation, tenant, session, subject FROM memoird.generations
+                   WHERE generation = ANY($1)";
+        let rows = self.database.query(sql, &[(&names, Type::UUID_ARRAY)])?;
+        let mut known = HashMap::new();
+        for row in &rows {
+            let owner = GenerationOwner {
+                generation: row.generation(0)?,
+                key: row.key(1, 2)?,
+                subject: row.subject(3)?,
+            };
+            known.insert(owner.generation, owner);
+        }
+        let owners = generations
+            .iter()
+            .filter_map(|name| known.get(name).cloned());
+        Ok(owners.collect())
     }
 
     fn read_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
@@ -501,7 +564,7 @@ impl Store for PgStore {
     }
 
     fn write_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
-        tables::write(&self.database, body)
+        tables::write(&self.database, "", body)
     }
 
     fn ended(
@@ -515,7 +578,12 @@ impl Store for PgStore {
     }
 
     fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
-        self.database.call(read::turn_bytes)
+        let sql = "SELECT tenant, sum(journal_bytes)::int8 FROM memoird.generations
+                   GROUP BY tenant HAVING sum(journal_bytes) > 0";
+        let rows = self.database.query(sql, &[])?;
+        let sums = rows.iter();
+        sums.map(|row| Ok((row.id(0, TenantId::parse)?, row.count(1)?)))
+            .collect()
     }
 
     /// PostgreSQL's pages and WAL cannot be cleaned from here.
@@ -524,11 +592,11 @@ impl Store for PgStore {
     }
 
     fn turn_counts(&self) -> TurnCounts {
-        self.counters.counts()
+        *lock(&self.counters)
     }
 
     fn in_doubt_commits(&self) -> InDoubtCommits {
-        self.in_doubt.counts()
+        *lock(&self.in_doubt)
     }
 
     fn search_index(&self) -> Option<&dyn SearchIndex> {

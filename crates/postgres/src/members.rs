@@ -4,12 +4,14 @@
 
 use memoird_core::time::{Steady, Timestamp};
 use memoird_store::StoreError;
+use memoird_store::rows::{StoredRow, damaged};
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use crate::connect::{Arg, PgOptions, change, first, query};
 use crate::events::RETENTION;
-use crate::values::{Ulid, count, damaged, get, whole};
+use crate::transactions::ResultRow;
+use crate::values::{Ulid, get, whole};
 
 /// Time since its last heartbeat after which a member counts as gone.
 pub(crate) const EXPIRED_AFTER: &str = "interval '5 seconds'";
@@ -86,7 +88,7 @@ pub(crate) async fn steady_of_commits(client: &Client) -> Result<Option<Steady>,
         "SELECT steady + greatest((extract(epoch FROM clock_timestamp() - seen) * 1000)::int8, 0)
                FROM memoird.lanes WHERE steady IS NOT NULL ORDER BY steady DESC LIMIT 1";
     let row = first(client, sql, &[]).await?;
-    row.map(|row| Ok(Steady(count(&row, 0)?))).transpose()
+    row.map(|row| Ok(Steady(row.count(0)?))).transpose()
 }
 
 /// Returns the members seen in the last minute, and the deliveries due at `now`.
@@ -109,19 +111,19 @@ pub(crate) async fn all(client: &Client, now: Steady) -> Result<Membership, Stor
     let now = whole(now.0);
     let row = first(client, sql, &[(&now, Type::INT8)])
         .await?
-        .ok_or_else(|| damaged("schema version"))?;
+        .ok_or(damaged("schema version"))?;
     let lease_until: Option<i64> = get(&row, 0)?;
     let due_since: Option<i64> = get(&row, 2)?;
     Ok(Membership {
         members,
         lease_until: lease_until.map(Timestamp::from_ms),
-        deliveries_due: count(&row, 1)?,
+        deliveries_due: row.count(1)?,
         due_since: due_since.map(|since| Steady(since.max(0).unsigned_abs())),
         schema_version: get::<i32>(&row, 3)?.unsigned_abs(),
     })
 }
 
-fn member(row: &Row) -> Result<Member, StoreError> {
+fn member(row: &ResultRow) -> Result<Member, StoreError> {
     let node: Ulid = get(row, 0)?;
     let committed_at: Option<i64> = get(row, 9)?;
     Ok(Member {
@@ -132,9 +134,9 @@ fn member(row: &Row) -> Result<Member, StoreError> {
         seen_at: Timestamp::from_ms(get(row, 4)?),
         is_here: get(row, 5)?,
         settings: get(row, 6)?,
-        commits: count(row, 7)?,
+        commits: row.count(7)?,
         // Each resolution of an unknown outcome starts an epoch.
-        commits_in_doubt: count(row, 8)?.saturating_sub(1),
+        commits_in_doubt: row.count(8)?.saturating_sub(1),
         committed_at: committed_at.map(Timestamp::from_ms),
     })
 }

@@ -152,12 +152,7 @@ async fn owner_after_offer(
     if change(client, &take, &args).await? > 0 {
         return Ok(None);
     }
-    let row = first(client, "SELECT name FROM memoird.owner", &[]).await?;
-    // The owner may have released it between the two statements.
-    let owner = row.map(|row| get(&row, 0)).transpose()?;
-    Ok(Some(
-        owner.unwrap_or_else(|| "one that just ended".to_owned()),
-    ))
+    owner_name(client).await.map(Some)
 }
 
 /// Joins as a member, unless a daemon has the database exclusively. Then returns its name.
@@ -173,13 +168,15 @@ async fn owner_before_members(
         return Ok(None);
     }
     members::deregister(client, node).await?;
-    let owner = first(client, "SELECT name FROM memoird.owner", &[])
-        .await?
-        .map(|row| get(&row, 0))
-        .transpose()?;
-    Ok(Some(
-        owner.unwrap_or_else(|| "one that just ended".to_owned()),
-    ))
+    owner_name(client).await.map(Some)
+}
+
+async fn owner_name(client: &Client) -> Result<String, StoreError> {
+    match first(client, "SELECT name FROM memoird.owner", &[]).await? {
+        Some(row) => get(&row, 0),
+        // The owner has released it since.
+        None => Ok("one that just ended".to_owned()),
+    }
 }
 
 fn publish_owner(waits_for: &watch::Sender<Option<String>>, owner: Option<String>) {

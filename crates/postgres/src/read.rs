@@ -1,32 +1,33 @@
 //! Reads the journal. Each read sees one snapshot.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use memoird_core::compaction::Summary;
 use memoird_core::history::LiveSet;
 use memoird_core::history::REWOUND_BEFORE_MAX;
-use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
-use memoird_core::ids::{Generation, SessionKey, TenantId};
+use memoird_core::idempotency::{KeyRecord, Keys};
+use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::seq_ranges::SeqRanges;
-use memoird_core::session::{Head, SavedSession, SavedTurn};
+use memoird_core::session::{Head, SavedSession};
 use memoird_core::state::State;
-use memoird_core::time::{Steady, Timestamp};
-use memoird_proto::v1;
-use memoird_store::checksum::{StoredTurn, TurnCounters, TurnKey, unknown_turn};
+use memoird_core::time::Steady;
+use memoird_store::checksum::TurnCounters;
 use memoird_store::plan::Base;
-use memoird_store::{
-    ClockAnchor, EndedRecord, GenerationOwner, JournalPage, JournalRange, KEYS_MAX, LiveOrder,
-    LiveQuery, StoreError, WrittenTurn, WrittenTurns, encoding, summaries, windows,
+use memoird_store::rows::{
+    GenerationRow, LiveTurns, StoredRow, TurnReader, damaged, seqs_below_floor, written_turn,
 };
+use memoird_store::{
+    ClockAnchor, EndedRecord, JournalPage, JournalRange, KEYS_MAX, LiveOrder, LiveQuery,
+    StoreError, WrittenTurns, summaries, windows,
+};
+use tokio_postgres::Client;
 use tokio_postgres::types::{FromSql, Type};
-use tokio_postgres::{Client, Row};
 
 use crate::base::{RequiredReads, Version};
-use crate::connect::{Arg, first, query};
-use crate::values::{
-    GenerationRow, Ulid, count, damaged, generation, get, id, key, limit, owner, subject, whole,
-};
+use crate::connect::{Arg, Database, first, query};
+use crate::transactions::ResultRow;
+use crate::values::{Ulid, get, limit, whole};
 
 /// Maximum number of turns per query.
 const TURNS_PER_QUERY: usize = 256;
@@ -34,25 +35,22 @@ const TURNS_PER_QUERY: usize = 256;
 const HEADS_PER_QUERY: usize = 4_096;
 
 /// Whether the turn `t` was rewound.
-const IS_REWOUND: &str = "coalesce((SELECT t.seq <@ run.runs FROM memoird.rewound AS run
+pub(crate) const IS_REWOUND: &str = "coalesce((SELECT t.seq <@ run.runs FROM memoird.rewound AS run
     WHERE run.generation = t.generation), false)";
 
+/// The columns that [`GenerationRow::read`] reads, and the stamp.
+fn generation_columns() -> String {
+    format!("{}, compaction, options, stamp", GenerationRow::COLUMNS)
+}
+
 /// The columns that [`TurnReader`] reads.
-const TURN: &str = "t.seq, t.content, t.header, t.checksum";
+pub(crate) const TURN: &str = "t.seq, t.content, t.header, t.checksum";
 
 pub(crate) async fn clock(client: &Client) -> Result<Option<ClockAnchor>, StoreError> {
     let sql = "SELECT steady, wall, boot_id, boot_ms FROM memoird.lanes
                WHERE steady IS NOT NULL ORDER BY steady DESC LIMIT 1";
     let row = first(client, sql, &[]).await?;
-    let anchor = row.map(|row| {
-        Ok(ClockAnchor {
-            steady: Steady(count(&row, 0)?),
-            wall: Timestamp::from_ms(get(&row, 1)?),
-            boot_id: get(&row, 2)?,
-            boot_ms: count(&row, 3)?,
-        })
-    });
-    anchor.transpose()
+    row.map(|row| row.clock()).transpose()
 }
 
 /// Live generations with an id greater than `after`, in order of id; at most `HEADS_PER_QUERY`.
@@ -64,7 +62,7 @@ pub(crate) async fn live_rows(
         "SELECT {} FROM memoird.generations
          WHERE ended_at IS NULL AND ($1::uuid IS NULL OR generation > $1)
          ORDER BY generation LIMIT $2",
-        GenerationRow::COLUMNS
+        generation_columns()
     );
     let after = after.map(Ulid::from);
     let args: [Arg<'_>; 2] = [(&after, Type::UUID), (&limit(HEADS_PER_QUERY), Type::INT8)];
@@ -75,8 +73,8 @@ pub(crate) async fn live_rows(
 /// A page of a tenant's live sessions.
 ///
 /// By last use, an index finds them in steps of 4 minutes. Each step is sorted.
-pub(crate) async fn live_page(
-    client: &Client,
+pub(crate) fn live_page(
+    database: &Database,
     live: &LiveQuery,
 ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
     let (first, order, after_place) = match live.order {
@@ -112,7 +110,7 @@ pub(crate) async fn live_page(
              AND used <= $8::int8 >> 18 AND last_access <= $8
          ORDER BY {first} FETCH FIRST ($9) ROWS WITH TIES) AS found
          ORDER BY {order} LIMIT $9",
-        GenerationRow::COLUMNS
+        generation_columns()
     );
     let tenant = live.tenant.as_str().as_bytes();
     let prefix = live.id_prefix.as_bytes();
@@ -133,18 +131,9 @@ pub(crate) async fn live_page(
         (&moment(live.until), Type::INT8),
         (&limit(live.max), Type::INT8),
     ];
-    let found = query(client, &sql, &args).await?;
+    let found = database.query(&sql, &args)?;
     let rows = found.iter().map(GenerationRow::read);
     rows.map(|row| row.map(|row| (row.key, row.head))).collect()
-}
-
-/// Number of live sessions per tenant.
-pub(crate) async fn live_counts(client: &Client) -> Result<Vec<(TenantId, u64)>, StoreError> {
-    let sql = "SELECT tenant, count(*) FROM memoird.generations WHERE ended_at IS NULL
-               GROUP BY tenant";
-    let rows = query(client, sql, &[]).await?;
-    let tenant = |row: &Row| Ok((id(row, 0, TenantId::parse)?, count(row, 1)?));
-    rows.iter().map(tenant).collect()
 }
 
 /// Revision and stamp of those generations that are live.
@@ -156,7 +145,7 @@ pub(crate) async fn newest(
     let sql = "SELECT generation, revision, stamp FROM memoird.generations
                WHERE generation = ANY($1) AND ended_at IS NULL";
     let rows = query(client, sql, &[(&names, Type::UUID_ARRAY)]).await?;
-    let version = |row: &Row| Ok((generation(row, 0)?, (count(row, 1)?, get(row, 2)?)));
+    let version = |row: &ResultRow| Ok((row.generation(0)?, (row.count(1)?, get(row, 2)?)));
     rows.iter().map(version).collect()
 }
 
@@ -171,12 +160,12 @@ pub(crate) async fn base(
                    FROM memoird.generations WHERE generation = ANY($1) AND ended_at IS NULL";
         for row in query(client, sql, &[(&names, Type::UUID_ARRAY)]).await? {
             let version = Version {
-                key: key(&row, 1, 2)?,
-                revision: count(&row, 3)?,
+                key: row.key(1, 2)?,
+                revision: row.count(3)?,
                 stamp: get(&row, 4)?,
-                last_seq: count(&row, 5)?,
+                last_seq: row.count(5)?,
             };
-            base.rows.insert(generation(&row, 0)?, version);
+            base.rows.insert(row.generation(0)?, version);
         }
     }
     if !needs.begins.is_empty() {
@@ -187,7 +176,7 @@ pub(crate) async fn base(
             .collect();
         let sql = "SELECT generation FROM memoird.generations WHERE generation = ANY($1)";
         for row in query(client, sql, &[(&names, Type::UUID_ARRAY)]).await? {
-            base.taken.insert(generation(&row, 0)?);
+            base.taken.insert(row.generation(0)?);
         }
         let keys = || needs.begins.iter().map(|(key, _)| key);
         let tenants: Vec<&[u8]> = keys().map(|key| key.tenant.as_str().as_bytes()).collect();
@@ -201,7 +190,7 @@ pub(crate) async fn base(
             (&sessions, Type::BYTEA_ARRAY),
         ];
         for row in query(client, sql, &args).await? {
-            base.live.insert(key(&row, 0, 1)?);
+            base.live.insert(row.key(0, 1)?);
         }
     }
     if !needs.summaries.is_empty() {
@@ -216,7 +205,7 @@ pub(crate) async fn base(
                    FROM memoird.summaries WHERE generation = ANY($1)";
         let args: [Arg<'_>; 2] = [(&names, Type::UUID_ARRAY), (&rewound, Type::UUID_ARRAY)];
         for row in query(client, sql, &args).await? {
-            let of = base.summaries.entry(generation(&row, 0)?).or_default();
+            let of = base.summaries.entry(row.generation(0)?).or_default();
             let body: Option<&[u8]> = get(&row, 2)?;
             of.insert(number(&row, 1)?, body.and_then(summaries::decode));
         }
@@ -235,7 +224,7 @@ pub(crate) enum SessionRead {
 
 /// Reads the first three columns of `memoird.beside_generation`, starting at a column.
 fn read_related_columns(
-    row: &Row,
+    row: &ResultRow,
     from: usize,
     version: u64,
 ) -> Result<(Option<State>, SeqRanges), StoreError> {
@@ -267,23 +256,21 @@ pub(crate) async fn load(
              memoird.session_keys($1, $2, $3, $4) AS keys,
              memoird.beside_generation(g.generation) AS beside
          WHERE g.tenant = $1 AND g.session = $2 AND g.ended_at IS NULL",
-        GenerationRow::COLUMNS
+        generation_columns()
     );
     let args = KeyArgs::of(key, keys_since);
     let Some(row) = first(client, &sql, &args.all()).await? else {
         return Ok(SessionRead::NotLive);
     };
     let GenerationRow {
-        head,
-        mut live_set,
-        stamp,
-        ..
+        head, mut live_set, ..
     } = GenerationRow::read(&row)?;
+    let stamp: i64 = get(&row, GenerationRow::COUNT)?;
     let reader = TurnReader {
         generation: head.generation,
         counters,
     };
-    let rest = GenerationRow::COUNT;
+    let rest = GenerationRow::COUNT + 1;
     let keys = keys_of(&row, rest)?;
     let (state, mut rewound) = read_related_columns(&row, rest + 8, head.state_version)?;
     rewound.bound_before(live_set.floor, REWOUND_BEFORE_MAX);
@@ -306,7 +293,11 @@ pub(crate) async fn load(
     if stamp_then != Some(stamp) {
         return Ok(SessionRead::Changed);
     }
-    let turns = live_set_turns(&rows, reader, &mut live_set)?;
+    let mut turns = LiveTurns::new(reader, &live_set);
+    for row in &rows {
+        turns.add(row)?;
+    }
+    let turns = turns.finish(&mut live_set)?;
     let saved = SavedSession {
         earlier,
         summary,
@@ -321,30 +312,8 @@ pub(crate) async fn load(
     Ok(SessionRead::Session(Box::new(saved), stamp))
 }
 
-/// Seqs that the rewind with this idempotency key removed.
-pub(crate) async fn rewound_by(
-    client: &Client,
-    generation: Generation,
-    key: &Fingerprint,
-) -> Result<SeqRanges, StoreError> {
-    let sql = "SELECT lower(run), upper(run) - 1 FROM memoird.rewinds, unnest(runs) AS run
-               WHERE generation = $1 AND key = $2 ORDER BY 1";
-    let of: [Arg<'_>; 2] = [
-        (&Ulid::from(generation), Type::UUID),
-        (&&key[..], Type::BYTEA),
-    ];
-    ranges(&query(client, sql, &of).await?)
-}
-
-fn ranges(rows: &[Row]) -> Result<SeqRanges, StoreError> {
-    let runs = rows.iter().map(|row| Ok((count(row, 0)?, count(row, 1)?)));
-    Ok(SeqRanges::restore(
-        runs.collect::<Result<Vec<_>, StoreError>>()?,
-    ))
-}
-
 /// Arguments of `memoird.session_keys`.
-struct KeyArgs<'a> {
+pub(crate) struct KeyArgs<'a> {
     tenant: &'a [u8],
     session: &'a [u8],
     since: i64,
@@ -352,7 +321,7 @@ struct KeyArgs<'a> {
 }
 
 impl<'a> KeyArgs<'a> {
-    fn of(key: &'a SessionKey, since: Steady) -> Self {
+    pub(crate) fn of(key: &'a SessionKey, since: Steady) -> Self {
         Self {
             tenant: key.tenant.as_str().as_bytes(),
             session: key.session.as_str().as_bytes(),
@@ -361,7 +330,7 @@ impl<'a> KeyArgs<'a> {
         }
     }
 
-    fn all(&self) -> [Arg<'_>; 4] {
+    pub(crate) fn all(&self) -> [Arg<'_>; 4] {
         [
             (&self.tenant, Type::BYTEA),
             (&self.session, Type::BYTEA),
@@ -371,18 +340,7 @@ impl<'a> KeyArgs<'a> {
     }
 }
 
-pub(crate) async fn keys(
-    client: &Client,
-    key: &SessionKey,
-    since: Steady,
-) -> Result<Keys, StoreError> {
-    let sql = "SELECT * FROM memoird.session_keys($1, $2, $3, $4)";
-    let args = KeyArgs::of(key, since);
-    let row = first(client, sql, &args.all()).await?;
-    row.map_or_else(|| Ok(Keys::default()), |row| keys_of(&row, 0))
-}
-
-fn keys_of(row: &Row, from: usize) -> Result<Keys, StoreError> {
+pub(crate) fn keys_of(row: &ResultRow, from: usize) -> Result<Keys, StoreError> {
     let (names, contents) = (array::<&[u8]>(row, from)?, array::<&[u8]>(row, from + 1)?);
     let generations = array::<Ulid>(row, from + 2)?;
     let numbers = |column: usize| -> Result<Vec<u64>, StoreError> {
@@ -411,38 +369,12 @@ fn keys_of(row: &Row, from: usize) -> Result<Keys, StoreError> {
 }
 
 /// Reads an array. `NULL` becomes an empty one.
-fn array<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<Vec<T>, StoreError> {
+fn array<'a, T: FromSql<'a>>(row: &'a ResultRow, column: usize) -> Result<Vec<T>, StoreError> {
     Ok(get::<Option<Vec<T>>>(row, column)?.unwrap_or_default())
 }
 
 fn fingerprint(bytes: &[u8]) -> Result<[u8; 16], StoreError> {
     bytes.try_into().map_err(|_| damaged("idempotency key"))
-}
-
-pub(crate) async fn keyed_sessions(
-    client: &Client,
-    after: Option<&SessionKey>,
-    max: usize,
-) -> Result<Vec<SessionKey>, StoreError> {
-    // Loose index scan: one index lookup per session instead of reading all keys.
-    let sql = "WITH RECURSIVE keyed AS (
-                   (SELECT tenant, session FROM memoird.idempotency
-                    WHERE (tenant, session) > ($1, $2) ORDER BY tenant, session LIMIT 1)
-                   UNION ALL
-                   SELECT next.tenant, next.session FROM keyed CROSS JOIN LATERAL (
-                       SELECT k.tenant, k.session FROM memoird.idempotency AS k
-                       WHERE (k.tenant, k.session) > (keyed.tenant, keyed.session)
-                       ORDER BY k.tenant, k.session LIMIT 1) AS next)
-               SELECT tenant, session FROM keyed LIMIT $3";
-    let tenant = after.map_or(&b""[..], |key| key.tenant.as_str().as_bytes());
-    let session = after.map_or(&b""[..], |key| key.session.as_str().as_bytes());
-    let args: [Arg<'_>; 3] = [
-        (&tenant, Type::BYTEA),
-        (&session, Type::BYTEA),
-        (&limit(max), Type::INT8),
-    ];
-    let rows = query(client, sql, &args).await?;
-    rows.iter().map(|row| key(row, 0, 1)).collect()
 }
 
 pub(crate) async fn journal(
@@ -492,7 +424,11 @@ pub(crate) async fn journal(
         let rows = query(client, &sql, &args).await?;
         for row in &rows {
             let is_full = page.turns.len() >= range.turns_max || bytes >= range.bytes_max;
-            let turn = if is_full { None } else { reader.read(row)? };
+            let turn = if is_full {
+                None
+            } else {
+                read_turn(reader, row)?
+            };
             let Some((seq, content)) = turn else {
                 page.more = true;
                 break 'pages;
@@ -560,7 +496,7 @@ async fn find_generation(
         (&name, Type::UUID),
     ];
     let row = first(client, sql, &args).await?;
-    row.map(|row| Ok((self::generation(&row, 0)?, subject(&row, 1)?)))
+    row.map(|row| Ok((row.generation(0)?, row.subject(1)?)))
         .transpose()
 }
 
@@ -569,60 +505,17 @@ async fn live_set_rows(
     client: &Client,
     reader: TurnReader<'_>,
     live_set: &LiveSet,
-) -> Result<Vec<Row>, StoreError> {
+) -> Result<Vec<ResultRow>, StoreError> {
     let sql = "SELECT * FROM memoird.kept_turns($1, $2, $3, $4)";
     let holes: Vec<i64> = live_set.holes.iter().map(|seq| whole(*seq)).collect();
+    let apart: Vec<i64> = seqs_below_floor(live_set).map(whole).collect();
     let args: [Arg<'_>; 4] = [
         (&Ulid::from(reader.generation), Type::UUID),
         (&whole(live_set.floor), Type::INT8),
-        (&seqs_below_floor(live_set), Type::INT8_ARRAY),
+        (&apart, Type::INT8_ARRAY),
         (&holes, Type::INT8_ARRAY),
     ];
     query(client, sql, &args).await
-}
-
-/// The turns of a live set that are older than its floor.
-fn seqs_below_floor(live_set: &LiveSet) -> Vec<i64> {
-    let apart = live_set
-        .pinned
-        .iter()
-        .chain(&live_set.anchor)
-        .chain(&live_set.preamble)
-        .filter(|seq| **seq < live_set.floor);
-    apart.map(|seq| whole(*seq)).collect()
-}
-
-/// Decodes the turns of a live set.
-///
-/// If a turn can be read neither from its content nor from its header, its tool calls are unknown.
-/// From then on an unknown result is accepted as a late one.
-fn live_set_turns(
-    rows: &[Row],
-    reader: TurnReader<'_>,
-    live_set: &mut LiveSet,
-) -> Result<Vec<SavedTurn>, StoreError> {
-    let (mut turns, mut has_unknown) = (Vec::with_capacity(rows.len()), false);
-    for row in rows {
-        let (seq, content) = reader.read_known(row)?;
-        let known = content.and_then(|content| encoding::decode_saved(seq, content));
-        let turn = known.or_else(|| {
-            has_unknown = true;
-            let role = if live_set.anchor == Some(seq) {
-                v1::Role::User
-            } else {
-                v1::Role::System
-            };
-            encoding::decode_saved(seq, unknown_turn(seq, role))
-        });
-        turns.push(turn.ok_or_else(|| reader.damaged(seq))?);
-    }
-    for seq in seqs_below_floor(live_set) {
-        let seq = seq.unsigned_abs();
-        let is_there = turns.binary_search_by_key(&seq, |(record, _)| record.seq);
-        is_there.map_err(|_| reader.damaged(seq))?;
-    }
-    live_set.departed_overflow |= has_unknown;
-    Ok(turns)
 }
 
 /// The current summary: the newest that decodes.
@@ -668,7 +561,7 @@ async fn numbered_summaries(
     Ok(found)
 }
 
-fn number(row: &Row, column: usize) -> Result<u32, StoreError> {
+fn number(row: &ResultRow, column: usize) -> Result<u32, StoreError> {
     let number = u32::try_from(get::<i64>(row, column)?);
     number.map_err(|_| damaged("number of a summary"))
 }
@@ -728,9 +621,10 @@ pub(crate) async fn written_after(
         ];
         let rows = query(client, &sql, &args).await?;
         for row in &rows {
-            let Some(turn) = written_turn(row, counters)? else {
+            if row.bytes_or_null(1)?.is_none() {
                 break 'pages;
-            };
+            }
+            let turn = written_turn(row, counters)?;
             bytes += turn.content.len();
             after = whole(turn.number);
             written.turns.push(turn);
@@ -745,63 +639,6 @@ pub(crate) async fn written_after(
     Ok(written)
 }
 
-/// Reads [`TURN`], number and generation. `None` if the content was left out.
-fn written_turn(row: &Row, counters: &TurnCounters) -> Result<Option<WrittenTurn>, StoreError> {
-    let generation = generation(row, 5)?;
-    let reader = TurnReader {
-        generation,
-        counters,
-    };
-    let number = count(row, 4)?;
-    let turn = reader.read(row)?;
-    Ok(turn.map(|(seq, content)| WrittenTurn {
-        number,
-        generation,
-        seq,
-        content,
-    }))
-}
-
-pub(crate) async fn written_at(
-    client: &Client,
-    numbers: &[u64],
-    counters: &TurnCounters,
-) -> Result<Vec<WrittenTurn>, StoreError> {
-    let wanted: Vec<i64> = numbers.iter().map(|number| whole(*number)).collect();
-    let sql = format!(
-        "SELECT {TURN}, t.number, t.generation FROM memoird.turns AS t
-         WHERE t.number = ANY($1) AND NOT {IS_REWOUND}"
-    );
-    let rows = query(client, &sql, &[(&wanted, Type::INT8_ARRAY)]).await?;
-    let mut found = BTreeMap::new();
-    for row in &rows {
-        found.extend(written_turn(row, counters)?.map(|turn| (turn.number, turn)));
-    }
-    let turns = numbers
-        .iter()
-        .filter_map(|number| found.get(number).cloned());
-    Ok(turns.collect())
-}
-
-pub(crate) async fn owners(
-    client: &Client,
-    generations: &[Generation],
-) -> Result<Vec<GenerationOwner>, StoreError> {
-    let names: Vec<Ulid> = generations.iter().map(|name| (*name).into()).collect();
-    let sql = "SELECT generation, tenant, session, subject FROM memoird.generations
-               WHERE generation = ANY($1)";
-    let rows = query(client, sql, &[(&names, Type::UUID_ARRAY)]).await?;
-    let mut known = HashMap::new();
-    for row in &rows {
-        let owner = owner(row)?;
-        known.insert(owner.generation, owner);
-    }
-    let owners = generations
-        .iter()
-        .filter_map(|name| known.get(name).cloned());
-    Ok(owners.collect())
-}
-
 pub(crate) async fn ended(
     client: &Client,
     wanted: &[(SessionKey, Generation)],
@@ -812,7 +649,7 @@ pub(crate) async fn ended(
         "SELECT {}, beside.* FROM memoird.generations AS g,
              memoird.beside_generation(g.generation) AS beside
          WHERE g.generation = $1 AND g.ended_at IS NOT NULL",
-        GenerationRow::COLUMNS
+        generation_columns()
     );
     let (mut records, mut bytes) = (Vec::new(), 0);
     for (_, generation) in wanted {
@@ -842,7 +679,7 @@ pub(crate) async fn ended(
             .map(|(_, content)| content.len())
             .sum::<usize>();
         let (state, rewound) =
-            read_related_columns(&row, GenerationRow::COUNT, head.state_version)?;
+            read_related_columns(&row, GenerationRow::COUNT + 1, head.state_version)?;
         let summary = newest_summary(client, *generation).await?;
         let rewound_turns = rewound.count();
         records.push(EndedRecord {
@@ -885,7 +722,7 @@ async fn newest_turns(
         ];
         let rows = query(client, &sql, &args).await?;
         for row in &rows {
-            let Some((seq, content)) = reader.read(row)? else {
+            let Some((seq, content)) = read_turn(reader, row)? else {
                 break 'pages;
             };
             bytes += content.len();
@@ -903,60 +740,13 @@ async fn newest_turns(
     Ok(newest_first)
 }
 
-pub(crate) async fn turn_bytes(client: &Client) -> Result<Vec<(TenantId, u64)>, StoreError> {
-    let sql = "SELECT tenant, sum(journal_bytes)::int8 FROM memoird.generations
-               GROUP BY tenant HAVING sum(journal_bytes) > 0";
-    let rows = query(client, sql, &[]).await?;
-    let of = |row: &Row| Ok((id(row, 0, TenantId::parse)?, count(row, 1)?));
-    rows.iter().map(of).collect()
-}
-
-/// Seq of a turn, and its content or a placeholder.
-type TurnAndSeq = (u64, Arc<[u8]>);
-
-/// Seq of a turn, and its content if it can be reconstructed.
-type ContentAndSeq = (u64, Option<Arc<[u8]>>);
-
-/// Reads turns of a generation and verifies their checksums.
-#[derive(Clone, Copy)]
-struct TurnReader<'a> {
-    generation: Generation,
-    counters: &'a TurnCounters,
-}
-
-impl TurnReader<'_> {
-    /// Reads the columns of [`TURN`]. Damaged content is replaced by a placeholder.
-    ///
-    /// `None` if the content was left out to respect the byte limit.
-    fn read(self, row: &Row) -> Result<Option<TurnAndSeq>, StoreError> {
-        if get::<Option<&[u8]>>(row, 1)?.is_none() {
-            return Ok(None);
-        }
-        let (seq, known) = self.read_known(row)?;
-        let content = known.unwrap_or_else(|| unknown_turn(seq, v1::Role::System));
-        Ok(Some((seq, content)))
-    }
-
-    /// Reads a row with content. No content if it is damaged beyond its header.
-    fn read_known(self, row: &Row) -> Result<ContentAndSeq, StoreError> {
-        let seq = count(row, 0)?;
-        let stored = StoredTurn {
-            content: get(row, 1)?,
-            header: get(row, 2)?,
-            checksum: get(row, 3)?,
-        };
-        let place = TurnKey {
-            generation: self.generation,
-            seq,
-        };
-        Ok((seq, self.counters.content(place, &stored)))
-    }
-
-    /// Error for a missing row.
-    fn damaged(self, seq: u64) -> StoreError {
-        StoreError::TurnDamaged {
-            generation: self.generation.to_string(),
-            seq,
-        }
+/// Reads a turn. `None` if its content was left out to respect the byte limit.
+fn read_turn(
+    reader: TurnReader<'_>,
+    row: &ResultRow,
+) -> Result<Option<(u64, Arc<[u8]>)>, StoreError> {
+    match row.bytes_or_null(1)? {
+        Some(_) => reader.read(row).map(Some),
+        None => Ok(None),
     }
 }

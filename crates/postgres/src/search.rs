@@ -4,12 +4,12 @@
 //! they are indexed again. A deletion of turns holds a shared lock of `search_state`, and an indexing
 //! step an exclusive one, so that no step adds a turn that was deleted after it was read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::RangeInclusive;
 
 use memoird_core::ids::{Generation, Subject, TenantId};
-use memoird_core::time::Timestamp;
-use memoird_core::words::ranking::{Query, Statistics};
 use memoird_core::words::{self, Languages};
+use memoird_store::rows::StoredRow;
 use memoird_store::{
     CALL_TURNS, GenerationOwner, IndexBounds, IndexEntry, IndexStep, PurgeStep, SearchCandidate,
     SearchFilter, SearchIndex, SearchMatches, Store, StoreError, index_entries, role_word,
@@ -19,9 +19,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::PgStore;
-use crate::connect::{Arg, change, first, query};
+use crate::connect::{Arg, Database, change, first, query};
 use crate::error::failed;
-use crate::values::{Ulid, count, get, limit, whole};
+use crate::values::{Ulid, get, limit, whole};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 /// Maximum bytes of a lexeme in PostgreSQL. Longer words are not indexed.
@@ -45,9 +45,7 @@ impl SearchIndex for PgStore {
         }
         let mark = mark.unwrap_or_default();
         // Changes are read before the contents, which are then at least as new.
-        let changes = self
-            .database
-            .call(async |client: &Client| changes(client, bounds.stale_max).await)?;
+        let changes = changes(&self.database, bounds.stale_max)?;
         let mut numbers: Vec<u64> = changes.iter().map(|change| change.number).collect();
         numbers.retain(|number| *number <= mark);
         numbers.sort_unstable();
@@ -61,17 +59,11 @@ impl SearchIndex for PgStore {
         let last_number = next.last_number;
         written.extend(next.turns);
         let entries = index_entries(self, &written, |generation, before| {
-            self.database
-                .call(async |client: &Client| earlier_turns(client, generation, before).await)
+            earlier_turns(&self.database, generation, before)
         })?;
-        let mut generations: Vec<Generation> = entries.iter().map(|it| it.generation).collect();
-        generations.sort_unstable();
-        generations.dedup();
-        let owners = self.owners(&generations)?;
         let batch = Batch {
             changes: &changes,
             entries: &entries,
-            owners: &owners,
             mark,
             new_mark,
         };
@@ -105,15 +97,13 @@ impl SearchIndex for PgStore {
                        (SELECT 1 FROM memoird.turn_changes
                         JOIN memoird.search_generations USING (generation) WHERE tenant = $3)
                    FROM memoird.search_state";
-        self.database.call(async |client: &Client| {
-            let args: [Arg<'_>; 3] = [
-                (&words::VERSION, Type::INT8),
-                (&whole(number), Type::INT8),
-                (&tenant.as_str().as_bytes(), Type::BYTEA),
-            ];
-            let row = first(client, sql, &args).await?;
-            row.map_or(Ok(false), |row| get(&row, 0))
-        })
+        let args: [Arg<'_>; 3] = [
+            (&words::VERSION, Type::INT8),
+            (&whole(number), Type::INT8),
+            (&tenant.as_str().as_bytes(), Type::BYTEA),
+        ];
+        let rows = self.database.query(sql, &args)?;
+        rows.first().map_or(Ok(false), |row| row.is_true(0))
     }
 
     fn find(
@@ -130,27 +120,16 @@ impl SearchIndex for PgStore {
             .call(async |client: &Client| tenants(client, &[filter.tenant.as_str()]).await)?;
         let state = of_tenant.get(filter.tenant.as_str()).copied();
         let languages = state.map_or(Languages::default(), |state| state.languages);
-        let mut matches = SearchMatches {
-            query: Query::new(text, languages),
-            candidates: Vec::new(),
-            statistics: Statistics::default(),
-            turns: 0,
-            more_before: None,
-        };
+        let mut matches = SearchMatches::new(text, languages);
         let Some(state) = state else {
             return Ok(Some(matches));
         };
         matches.turns = filter.turns.unwrap_or(u64::MAX).min(state.next - 1);
-        let turns = self.database.call(async |client: &Client| {
-            let days = days(client, filter).await?;
-            Ok(days.map(|(first, last)| (first.max(1), last.min(matches.turns))))
-        })?;
-        if let Some((first, last)) = turns.filter(|(first, last)| first <= last) {
-            let turns = first..=last;
+        let days = days(&self.database, filter)?;
+        let turns = days.map(|(first, last)| first.max(1)..=last.min(matches.turns));
+        if let Some(turns) = turns.filter(|turns| !turns.is_empty()) {
             matches.add_candidates(&turns, max, |forms, max| {
-                self.database.call(async |client: &Client| {
-                    look_up(client, filter, (first, last), forms, max).await
-                })
+                look_up(&self.database, filter, &turns, forms, max)
             })?;
         }
         Ok(Some(matches))
@@ -161,7 +140,7 @@ impl SearchIndex for PgStore {
 async fn mark(client: &Client) -> Result<Option<u64>, StoreError> {
     let sql = "SELECT indexed FROM memoird.search_state WHERE words_version = $1";
     let row = first(client, sql, &[(&words::VERSION, Type::INT8)]).await?;
-    row.map(|row| count(&row, 0)).transpose()
+    row.map(|row| row.count(0)).transpose()
 }
 
 /// Empties the index.
@@ -173,22 +152,22 @@ async fn clear(client: &Client, words_version: i64) -> Result<(), StoreError> {
     client.batch_execute(tables).await.map_err(failed)
 }
 
-async fn changes(client: &Client, max: usize) -> Result<Vec<TurnChange>, StoreError> {
+fn changes(database: &Database, max: usize) -> Result<Vec<TurnChange>, StoreError> {
     let sql = "SELECT change, generation, number FROM memoird.turn_changes
                ORDER BY change LIMIT $1";
-    let rows = query(client, sql, &[(&limit(max), Type::INT8)]).await?;
+    let rows = database.query(sql, &[(&limit(max), Type::INT8)])?;
     let changes = rows.iter().map(|row| {
         Ok(TurnChange {
             change: get(row, 0)?,
-            generation: get::<Ulid>(row, 1)?.into(),
-            number: count(row, 2)?,
+            generation: row.generation(1)?,
+            number: row.count(2)?,
         })
     });
     changes.collect()
 }
 
-async fn earlier_turns(
-    client: &Client,
+fn earlier_turns(
+    database: &Database,
     generation: Generation,
     before: u64,
 ) -> Result<Vec<u64>, StoreError> {
@@ -199,8 +178,8 @@ async fn earlier_turns(
         (&whole(before), Type::INT8),
         (&whole(CALL_TURNS), Type::INT8),
     ];
-    let rows = query(client, sql, &args).await?;
-    rows.iter().map(|row| count(row, 0)).collect()
+    let rows = database.query(sql, &args)?;
+    rows.iter().map(|row| row.count(0)).collect()
 }
 
 /// State of a tenant in the index.
@@ -221,7 +200,7 @@ async fn tenants(
     let states = rows.iter().map(|row| {
         let name = String::from_utf8_lossy(get(row, 0)?).into_owned();
         let state = TenantState {
-            next: count(row, 1)?,
+            next: row.count(1)?,
             languages: Languages::from_bits(get(row, 2)?),
         };
         Ok((name, state))
@@ -233,7 +212,6 @@ async fn tenants(
 struct Batch<'a> {
     changes: &'a [TurnChange],
     entries: &'a [IndexEntry],
-    owners: &'a [GenerationOwner],
     mark: u64,
     new_mark: u64,
 }
@@ -255,7 +233,7 @@ impl Batch<'_> {
     async fn write(&self, client: &Client) -> Result<IndexStep, StoreError> {
         let sql = "SELECT indexed FROM memoird.search_state WHERE words_version = $1 FOR UPDATE";
         let row = first(client, sql, &[(&words::VERSION, Type::INT8)]).await?;
-        let indexed = row.map(|row| count(&row, 0)).transpose()?;
+        let indexed = row.map(|row| row.count(0)).transpose()?;
         if indexed != Some(self.mark) {
             return Ok(IndexStep {
                 has_more: true,
@@ -263,23 +241,13 @@ impl Batch<'_> {
             });
         }
         let known = self.remove_changed(client).await?;
-        let owners: HashMap<Generation, &GenerationOwner> =
-            self.owners.iter().map(|it| (it.generation, it)).collect();
-        let mut names: Vec<&str> = self
-            .owners
-            .iter()
-            .map(|it| it.key.tenant.as_str())
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        let mut states = tenants(client, &names).await?;
+        let names = self.entries.iter().map(|it| it.owner.key.tenant.as_str());
+        let names: BTreeSet<&str> = names.collect();
+        let mut states = tenants(client, &Vec::from_iter(names)).await?;
         let mut days: BTreeMap<(&str, i64), (i64, i64)> = BTreeMap::new();
         let mut columns = Columns::default();
         for entry in self.entries {
-            let Some(owner) = owners.get(&entry.generation) else {
-                continue;
-            };
-            let tenant = owner.key.tenant.as_str();
+            let tenant = entry.owner.key.tenant.as_str();
             let state = states.entry(tenant.to_owned()).or_insert(TenantState {
                 next: 1,
                 languages: Languages::default(),
@@ -296,7 +264,7 @@ impl Batch<'_> {
             let words = words.filter(|word| (1..=WORD_BYTES_MAX).contains(&word.len()));
             columns.tenant.push(tenant.as_bytes());
             columns.turn.push(turn);
-            columns.generation.push(entry.generation.into());
+            columns.generation.push(entry.owner.generation.into());
             columns.seq.push(whole(entry.seq));
             columns.number.push(whole(entry.number));
             columns.at.push(entry.at_ms);
@@ -336,15 +304,18 @@ impl Batch<'_> {
             (&numbers, Type::INT8_ARRAY),
         ];
         let rows = query(client, sql, &args).await?;
-        let rows = rows.iter().map(|row| Ok((count(row, 0)?, get(row, 1)?)));
+        let rows = rows.iter().map(|row| Ok((row.count(0)?, get(row, 1)?)));
         rows.collect()
     }
 
     async fn save_generations(&self, client: &Client) -> Result<(), StoreError> {
+        let owners = self.entries.iter().map(|it| &it.owner);
+        let owners: BTreeMap<Generation, &GenerationOwner> =
+            owners.map(|owner| (owner.generation, owner)).collect();
         let mut generations: Vec<Ulid> = Vec::new();
         let mut columns: [Vec<Option<&[u8]>>; 3] = Default::default();
-        for owner in self.owners {
-            generations.push(owner.generation.into());
+        for (generation, owner) in owners {
+            generations.push(generation.into());
             columns[0].push(Some(owner.key.tenant.as_str().as_bytes()));
             columns[1].push(Some(owner.key.session.as_str().as_bytes()));
             let subject = owner.subject.as_ref().map(Subject::as_str);
@@ -436,11 +407,11 @@ async fn save_days(
 }
 
 /// Returns first and last turn of the days of a filter. `None` if they have no turns.
-async fn days(client: &Client, filter: &SearchFilter) -> Result<Option<(u64, u64)>, StoreError> {
+fn days(database: &Database, filter: &SearchFilter) -> Result<Option<(u64, u64)>, StoreError> {
     if filter.after.is_none() && filter.before.is_none() {
         return Ok(Some((1, u64::MAX)));
     }
-    let (after, before) = times(filter);
+    let (after, before) = filter.times();
     let sql = "SELECT min(first), max(last) FROM memoird.search_days
                WHERE tenant = $1 AND day BETWEEN $2 AND $3";
     let args: [Arg<'_>; 3] = [
@@ -448,27 +419,19 @@ async fn days(client: &Client, filter: &SearchFilter) -> Result<Option<(u64, u64
         (&after.div_euclid(DAY_MS), Type::INT8),
         (&before.div_euclid(DAY_MS), Type::INT8),
     ];
-    let Some(row) = first(client, sql, &args).await? else {
+    let rows = database.query(sql, &args)?;
+    let Some(row) = rows.first() else {
         return Ok(None);
     };
-    let (first, last): (Option<i64>, Option<i64>) = (get(&row, 0)?, get(&row, 1)?);
-    let turns = first.zip(last);
+    let turns = row.int_or_null(0)?.zip(row.int_or_null(1)?);
     Ok(turns.map(|(first, last)| (first.unsigned_abs(), last.unsigned_abs())))
 }
 
-/// Returns the first and the last millisecond that a filter allows.
-///
-/// The exact check is repeated when the turn is read.
-fn times(filter: &SearchFilter) -> (i64, i64) {
-    let after = filter.after.map_or(i64::MIN, Timestamp::as_ms);
-    (after, filter.before.map_or(i64::MAX, Timestamp::as_ms))
-}
-
 /// Returns the matching turns, newest first, for a word or for all turns.
-async fn look_up(
-    client: &Client,
+fn look_up(
+    database: &Database,
     filter: &SearchFilter,
-    (first, last): (u64, u64),
+    turns: &RangeInclusive<u64>,
     forms: Option<&[String]>,
     max: usize,
 ) -> Result<Vec<SearchCandidate>, StoreError> {
@@ -486,7 +449,7 @@ async fn look_up(
         .map(|words| any_of(words))
         .collect::<Vec<_>>()
         .join(" & ");
-    let (after, before) = times(filter);
+    let (after, before) = filter.times();
     let tenant = filter.tenant.as_str().as_bytes();
     let session = filter
         .session
@@ -519,8 +482,8 @@ async fn look_up(
     sql += " ORDER BY turn DESC LIMIT $9";
     let args: [Arg<'_>; 9] = [
         (&tenant, Type::BYTEA),
-        (&whole(first), Type::INT8),
-        (&whole(last), Type::INT8),
+        (&whole(*turns.start()), Type::INT8),
+        (&whole(*turns.end()), Type::INT8),
         (&after, Type::INT8),
         (&before, Type::INT8),
         (&words, Type::TEXT),
@@ -528,11 +491,11 @@ async fn look_up(
         (&subject, Type::BYTEA),
         (&limit(max), Type::INT8),
     ];
-    let rows = query(client, &sql, &args).await?;
+    let rows = database.query(&sql, &args)?;
     let candidates = rows.iter().map(|row| {
         Ok(SearchCandidate {
-            turn: count(row, 0)?,
-            number: count(row, 1)?,
+            turn: row.count(0)?,
+            number: row.count(1)?,
         })
     });
     candidates.collect()

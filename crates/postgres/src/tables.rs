@@ -6,6 +6,7 @@ use memoird_store::{DeletedTurns, Dialect, Param, StoreError, TableBody, Tables}
 
 use crate::connect::{BEGIN_SNAPSHOT, BEGIN_WRITE, Database};
 use crate::transactions::{Column, OpenTransaction, ResultRow, Transactions, Value};
+use crate::transfer;
 
 /// Longer than the time after which the server ends the transaction of a disconnected daemon.
 const SET_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '20s'";
@@ -19,6 +20,10 @@ static DIALECT: Dialect = Dialect {
     key_row: "ctid",
     if_held: "",
     own_tables: &["turn_changes", "search_turns", "search_generations"],
+    content_bytes: "octet_length(content)",
+    rows_of: transfer::rows_of,
+    expression: |_, column| column,
+    inserts: transfer::inserts,
 };
 
 /// The tables, within a transaction.
@@ -30,9 +35,13 @@ pub(crate) fn read(database: &Database, body: TableBody<'_>) -> Result<(), Store
     Transactions::over(database).read(&begin, |open| body(&PgTables(open)))
 }
 
-/// Runs `body` in a transaction.
-pub(crate) fn write(database: &Database, body: TableBody<'_>) -> Result<(), StoreError> {
-    let begin = format!("{BEGIN_WRITE}; {SET_LOCK_TIMEOUT}; {SET_SCHEMA}");
+/// Runs `body` in a transaction with these settings.
+pub(crate) fn write(
+    database: &Database,
+    settings: &str,
+    body: TableBody<'_>,
+) -> Result<(), StoreError> {
+    let begin = format!("{BEGIN_WRITE}; {SET_LOCK_TIMEOUT}; {SET_SCHEMA}; {settings}");
     Transactions::over(database).transact(&begin, |open| body(&PgTables(open)))
 }
 
@@ -57,6 +66,10 @@ impl Tables for PgTables<'_> {
     fn change(&self, sql: &str, params: &[Param<'_>]) -> Result<usize, StoreError> {
         let rows = self.0.change(&numbered(sql), &values(params))?;
         Ok(usize::try_from(rows).unwrap_or(usize::MAX))
+    }
+
+    fn send(&self, sql: &str, params: &[Param<'_>]) -> Result<(), StoreError> {
+        self.0.send(&numbered(sql), values(params))
     }
 
     fn delete_turns(

@@ -69,7 +69,7 @@ pub enum Value {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Column<'a> {
     Null,
-    /// `bigint`, `int` or `boolean`.
+    /// `bigint`, `int`, `smallint` or `boolean`.
     Whole(i64),
     /// `double precision`.
     Real(f64),
@@ -78,7 +78,7 @@ pub enum Column<'a> {
 }
 
 #[derive(Debug)]
-pub struct ResultRow(tokio_postgres::Row);
+pub struct ResultRow(pub(crate) tokio_postgres::Row);
 
 /// A connection pool for transactions, so that waiting here does not block the journal.
 #[derive(Clone, Debug)]
@@ -494,6 +494,7 @@ impl<'a> FromSql<'a> for Column<'a> {
         Ok(match *kind {
             Type::INT8 => Self::Whole(i64::from_be_bytes(raw.try_into()?)),
             Type::INT4 => Self::Whole(i32::from_be_bytes(raw.try_into()?).into()),
+            Type::INT2 => Self::Whole(i16::from_be_bytes(raw.try_into()?).into()),
             Type::BOOL => Self::Whole(raw.first().copied().unwrap_or(0).into()),
             Type::FLOAT8 => Self::Real(f64::from_be_bytes(raw.try_into()?)),
             _ => Self::Bytes(raw),
@@ -508,6 +509,7 @@ impl<'a> FromSql<'a> for Column<'a> {
         [
             Type::INT8,
             Type::INT4,
+            Type::INT2,
             Type::BOOL,
             Type::FLOAT8,
             Type::BYTEA,

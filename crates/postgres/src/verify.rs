@@ -10,13 +10,15 @@ use std::path::PathBuf;
 use memoird_core::ids::Generation;
 use memoird_store::StoreError;
 use memoird_store::checksum::{StoredTurn, TurnKey};
+use memoird_store::rows::StoredRow;
 use memoird_store::verify::FileCheck;
+use tokio_postgres::Client;
 use tokio_postgres::types::{FromSql, Type, accepts};
-use tokio_postgres::{Client, Row};
 
 use crate::connect::{Arg, Database, first};
 use crate::error::{failed, is_damage};
-use crate::values::{Ulid, count, generation, get, key};
+use crate::transactions::ResultRow;
+use crate::values::{Ulid, get};
 
 /// Number of blocks (8 KiB) per query.
 const BLOCKS: u32 = 128;
@@ -40,7 +42,7 @@ struct Table {
 }
 
 /// Rows, or the reason why the server cannot read them.
-type ReadableRows = Result<Vec<Row>, String>;
+type ReadableRows = Result<Vec<ResultRow>, String>;
 
 /// Checks all turns that are stored now.
 ///
@@ -83,11 +85,14 @@ async fn table(client: &Client) -> Result<Table, StoreError> {
         .ok_or_else(|| StoreError::Database {
             detail: "the size of memoird.turns is not known".to_owned(),
         })?;
-    let small = |column| count(&row, column).map(|it| u32::try_from(it).unwrap_or(u32::MAX));
+    let small = |column| {
+        row.count(column)
+            .map(|it| u32::try_from(it).unwrap_or(u32::MAX))
+    };
     Ok(Table {
         file: small(0)?,
         blocks: small(1)?,
-        bytes: count(&row, 2)?,
+        bytes: row.count(2)?,
     })
 }
 
@@ -156,13 +161,13 @@ impl Scan<'_> {
     }
 
     /// Checks turns. Returns the position of the last one if there are more after it.
-    fn examine(&mut self, rows: &[Row]) -> Result<Option<RowPlace>, StoreError> {
+    fn examine(&mut self, rows: &[ResultRow]) -> Result<Option<RowPlace>, StoreError> {
         for row in rows {
             let place = turn_place(row)?;
             let turn = StoredTurn {
-                content: get(row, 3)?,
-                header: get(row, 4)?,
-                checksum: get(row, 5)?,
+                content: row.bytes(3)?,
+                header: row.bytes_or_null(4)?,
+                checksum: row.int_or_null(5)?,
             };
             let session = || session_of(self.database, place.generation);
             self.check.examine(place, &turn, session);
@@ -170,14 +175,14 @@ impl Scan<'_> {
         let Some(last) = rows.last() else {
             return Ok(None);
         };
-        let is_more = count(last, 6)? > rows.len() as u64;
+        let is_more = last.count(6)? > rows.len() as u64;
         is_more.then(|| get(last, 2)).transpose()
     }
 
     fn ask(&self, sql: &str) -> Result<ReadableRows, StoreError> {
         self.database.read_snapshot(async |client: &Client| {
             match client.query_typed(sql, &[]).await {
-                Ok(rows) => Ok(Ok(rows)),
+                Ok(rows) => Ok(Ok(rows.into_iter().map(ResultRow).collect())),
                 Err(error) if is_damage(&error) => Ok(Err(failed(error).to_string())),
                 Err(error) => Err(failed(error)),
             }
@@ -203,10 +208,10 @@ fn turns_sql(behind: RowPlace, until: u32) -> String {
     )
 }
 
-fn turn_place(row: &Row) -> Result<TurnKey, StoreError> {
+fn turn_place(row: &ResultRow) -> Result<TurnKey, StoreError> {
     Ok(TurnKey {
-        generation: generation(row, 0)?,
-        seq: count(row, 1)?,
+        generation: row.generation(0)?,
+        seq: row.count(1)?,
     })
 }
 
@@ -216,7 +221,7 @@ fn session_of(database: &Database, generation: Generation) -> Option<(String, St
     let args: [Arg<'_>; 1] = [(&Ulid::from(generation), Type::UUID)];
     let found = database.call(async |client: &Client| {
         let row = first(client, sql, &args).await?;
-        row.map(|row| key(&row, 0, 1)).transpose()
+        row.map(|row| row.key(0, 1)).transpose()
     });
     let key = found.ok().flatten()?;
     Some((key.tenant.to_string(), key.session.to_string()))

@@ -8,8 +8,7 @@
 //! damaged, the replacement is a system turn. A tool result that thereby loses its call is not
 //! shown. Turns written before schema 5 have no checksum; they are only counted.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crc32fast::Hasher;
 use memoird_core::ids::Generation;
@@ -28,12 +27,8 @@ pub struct TurnCounts {
     pub damaged: u64,
 }
 
-/// The counters of [`TurnCounts`], while they are counted.
-#[derive(Debug, Default)]
-pub struct TurnCounters {
-    unchecked: AtomicU64,
-    damaged: AtomicU64,
-}
+/// [`TurnCounts`] while turns are counted.
+pub type TurnCounters = Mutex<TurnCounts>;
 
 /// Data stored next to the content of a turn.
 #[derive(Debug)]
@@ -76,31 +71,6 @@ pub enum Verdict {
         /// `None` if the header is damaged too: see [`unknown_turn`].
         stand_in: Option<Arc<[u8]>>,
     },
-}
-
-impl TurnCounters {
-    pub fn counts(&self) -> TurnCounts {
-        TurnCounts {
-            unchecked: self.unchecked.load(Ordering::Relaxed),
-            damaged: self.damaged.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Returns the verified content of a turn or its replacement, and counts the result.
-    ///
-    /// `None` if nothing but generation and seq is known of the turn.
-    pub fn content(&self, key: TurnKey, stored: &StoredTurn<'_>) -> Option<Arc<[u8]>> {
-        let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-        match examine(key, stored) {
-            Verdict::Whole => {}
-            Verdict::Unchecked => drop(count(&self.unchecked)),
-            Verdict::Damaged { stand_in } => {
-                count(&self.damaged);
-                return stand_in;
-            }
-        }
-        Some(stored.content.into())
-    }
 }
 
 /// Computes the data to store next to the content of a turn.

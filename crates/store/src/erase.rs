@@ -6,7 +6,8 @@
 use memoird_core::ids::{ErasureId, Generation, HookName, SessionId, Subject, TenantId};
 
 use crate::retention::delete_generation_rows;
-use crate::tables::{Columns, Param, Tables, damaged};
+use crate::rows::{StoredRow, damaged};
+use crate::tables::{Param, Tables};
 use crate::transfer::Row;
 use crate::{
     EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage,
@@ -78,14 +79,12 @@ pub(crate) fn scope(tables: &dyn Tables, job: ErasureId) -> Result<ErasureScope,
     let mut scope = ErasureScope::default();
     let sql = "SELECT generation, session FROM erasure_generations WHERE job = ?1 ORDER BY 1";
     for row in tables.query(sql, &[job.into()])? {
-        let mut row = Columns::new(row);
-        let of = (row.generation()?, row.parse(SessionId::parse)?);
+        let of = (row.generation(0)?, row.id(1, SessionId::parse)?);
         scope.generations.push(of);
     }
     let sql = "SELECT generation, hook FROM erasure_given WHERE job = ?1 ORDER BY 1, 2";
     for row in tables.query(sql, &[job.into()])? {
-        let mut row = Columns::new(row);
-        let of = (row.generation()?, row.parse(HookName::parse)?);
+        let of = (row.generation(0)?, row.id(1, HookName::parse)?);
         scope.delivered.push(of);
     }
     Ok(scope)
@@ -139,7 +138,7 @@ fn collect_subject(
                ORDER BY generation LIMIT 1 OFFSET ?2";
     let last = tables.query(sql, &[Param::Id(position), (scanned_max - 1).into()])?;
     let is_last = last.is_empty();
-    let last = last.into_iter().next().map(|row| Columns::new(row).ulid());
+    let last = last.first().map(|row| row.ulid(0));
     let until = Param::Id(last.transpose()?.unwrap_or([0xff; 16]));
     let params = [
         erasure.id.into(),
@@ -182,11 +181,9 @@ pub(crate) fn next_generations(
         tables.dialect().no
     );
     let rows = tables.query(&sql, &[job.into(), GENERATIONS_PER_STEP.into()])?;
-    let next = rows.into_iter().map(|row| {
-        let mut row = Columns::new(row);
-        Ok((row.generation()?, row.is_true()))
-    });
-    next.collect()
+    let next = rows.iter();
+    next.map(|row| Ok((row.generation(0)?, row.is_true(1)?)))
+        .collect()
 }
 
 /// Deletes rows that an erasure covers, and counts them.
@@ -277,11 +274,10 @@ impl EraseStep<'_> {
         let dropped = self.tables.query(sql, &[generation.into()])?;
         self.spend(dropped.len());
         for row in dropped {
-            let mut row = Columns::new(row);
-            let hook = row.parse(HookName::parse)?;
-            let is_done = row.text()? == "done";
+            let hook = row.id(0, HookName::parse)?;
+            let is_done = row.text(1)? == "done";
             self.counts.deliveries += u64::from(!is_done);
-            if is_done || row.count()? > 0 {
+            if is_done || row.count(2)? > 0 {
                 let sql = "INSERT INTO erasure_given (job, generation, hook) VALUES (?1, ?2, ?3)
                            ON CONFLICT DO NOTHING";
                 let params = [self.erasure.id.into(), generation.into(), (&hook).into()];
@@ -347,35 +343,33 @@ fn read_all(
     sql: &str,
     param: Param<'_>,
 ) -> Result<Vec<(Erasure, [u8; 16])>, StoreError> {
-    tables.query(sql, &[param])?.into_iter().map(read).collect()
+    tables.query(sql, &[param])?.iter().map(read).collect()
 }
 
-fn read(row: Row) -> Result<(Erasure, [u8; 16]), StoreError> {
-    let mut row = Columns::new(row);
-    let (id, tenant) = (row.ulid()?, row.parse(TenantId::parse)?);
-    let stage = ErasureStage::named(&row.text()?).ok_or_else(|| damaged("stage"))?;
-    let session = row.parse_or_null(SessionId::parse)?;
-    let generation = row.bytes_or_null().and_then(|bytes| bytes.try_into().ok());
-    let subject = row.parse_or_null(Subject::parse)?;
-    let target = match (session, subject) {
-        (Some(session), _) => Some(EraseTarget::Session {
-            session,
-            generation: generation.map(Generation::from_bytes),
-        }),
-        (None, subject) => subject.map(EraseTarget::Subject),
+fn read(row: &Row) -> Result<(Erasure, [u8; 16]), StoreError> {
+    let ulid_or_null = |column| {
+        let bytes = row.bytes_or_null(column)?;
+        Ok::<_, StoreError>(bytes.and_then(|bytes| bytes.try_into().ok()))
     };
-    let counts = ErasedCounts::unpack(&row.bytes()?);
-    let outside = row.text()?;
-    let outside = outside.split(LINE).filter(|line| !line.is_empty());
+    let target = if row.bytes_or_null(3)?.is_some() {
+        Some(EraseTarget::Session {
+            session: row.id(3, SessionId::parse)?,
+            generation: ulid_or_null(4)?.map(Generation::from_bytes),
+        })
+    } else if row.bytes_or_null(5)?.is_some() {
+        Some(EraseTarget::Subject(row.id(5, Subject::parse)?))
+    } else {
+        None
+    };
+    let outside = row.text(7)?.split(LINE).filter(|line| !line.is_empty());
     let erasure = Erasure {
-        id: ErasureId::from_bytes(id),
-        tenant,
+        id: ErasureId::from_bytes(row.ulid(0)?),
+        tenant: row.id(1, TenantId::parse)?,
         target,
-        stage,
-        counts,
+        stage: ErasureStage::named(row.text(2)?).ok_or(damaged("stage"))?,
+        counts: ErasedCounts::unpack(row.bytes(6)?),
         outside: outside.map(str::to_owned).collect(),
     };
     // Jobs of older versions start without a position.
-    let position = row.bytes_or_null().and_then(|bytes| bytes.try_into().ok());
-    Ok((erasure, position.unwrap_or(START)))
+    Ok((erasure, ulid_or_null(8)?.unwrap_or(START)))
 }

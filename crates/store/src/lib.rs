@@ -17,6 +17,7 @@ pub mod options;
 mod outbox;
 pub mod plan;
 mod retention;
+pub mod rows;
 mod search;
 pub mod snapshot;
 mod sqlite;

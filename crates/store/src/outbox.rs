@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 
-use memoird_core::change::EndReason;
-use memoird_core::ids::{DeliveryId, HookName, SessionId, SessionKey, TenantId};
+use memoird_core::ids::{DeliveryId, HookName, TenantId};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
 
-use crate::tables::{Columns, Param, Tables, damaged};
+use crate::rows::{StoredRow, damaged};
+use crate::tables::{Param, Tables};
 use crate::transfer::Row;
 use crate::{DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, StoreError};
 
@@ -138,12 +138,12 @@ fn waiting_tenants(
         due(">")
     );
     let rows = tables.query(&sql, &[hook.into(), now.into()])?;
-    let tenants = rows.into_iter().map(|row| {
-        let mut row = Columns::new(row);
+    let tenants = rows.iter().map(|row| {
+        let next = row.int_or_null(2)?;
         Ok(TenantDue {
-            tenant: row.parse(TenantId::parse)?,
-            has_due: row.int_or_null().is_some(),
-            next: row.int_or_null().map(|due| Steady(due.unsigned_abs())),
+            tenant: row.id(0, TenantId::parse)?,
+            has_due: row.int_or_null(1)?.is_some(),
+            next: next.map(|due| Steady(due.unsigned_abs())),
         })
     });
     tenants.collect()
@@ -183,13 +183,13 @@ fn first_due(
 pub(crate) fn open_deliveries(tables: &dyn Tables) -> Result<Vec<DeliveryCount>, StoreError> {
     let sql = "SELECT tenant, hook, state, count(*) FROM outbox WHERE state <> 'done'
                GROUP BY tenant, hook, state";
-    let counts = tables.query(sql, &[])?.into_iter().map(|row| {
-        let mut row = Columns::new(row);
+    let rows = tables.query(sql, &[])?;
+    let counts = rows.iter().map(|row| {
         Ok(DeliveryCount {
-            tenant: row.parse(TenantId::parse)?,
-            hook: row.parse(HookName::parse)?,
-            state: state(&row.text()?)?,
-            count: row.count()?,
+            tenant: row.id(0, TenantId::parse)?,
+            hook: row.id(1, HookName::parse)?,
+            state: state(row.text(2)?)?,
+            count: row.count(3)?,
         })
     });
     counts.collect()
@@ -296,33 +296,22 @@ fn read_all(
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Vec<Delivery>, StoreError> {
-    tables.query(sql, params)?.into_iter().map(read).collect()
+    tables.query(sql, params)?.iter().map(read).collect()
 }
 
-fn read(row: Row) -> Result<Delivery, StoreError> {
-    let mut row = Columns::new(row);
+fn read(row: &Row) -> Result<Delivery, StoreError> {
     Ok(Delivery {
         id: DeliveryId {
-            generation: row.generation()?,
-            hook: row.parse(HookName::parse)?,
+            generation: row.generation(0)?,
+            hook: row.id(1, HookName::parse)?,
         },
-        key: SessionKey {
-            tenant: row.parse(TenantId::parse)?,
-            session: row.parse(SessionId::parse)?,
-        },
-        reason: reason(&row.text()?)?,
-        state: state(&row.text()?)?,
-        tries: u32::try_from(row.count()?).unwrap_or(u32::MAX),
-        last_error: row.text()?,
-        due: Steady(row.count()?),
+        key: row.key(2, 3)?,
+        reason: row.reason(4)?,
+        state: state(row.text(5)?)?,
+        tries: u32::try_from(row.count(6)?).unwrap_or(u32::MAX),
+        last_error: row.text(7)?.to_owned(),
+        due: Steady(row.count(8)?),
     })
-}
-
-fn reason(name: &str) -> Result<EndReason, StoreError> {
-    let mut known = EndReason::ALL.into_iter();
-    known
-        .find(|reason| reason.name() == name)
-        .ok_or_else(|| damaged("reason"))
 }
 
 fn state(name: &str) -> Result<DeliveryState, StoreError> {

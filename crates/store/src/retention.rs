@@ -2,7 +2,8 @@
 
 use memoird_core::ids::Generation;
 
-use crate::tables::{Columns, Tables};
+use crate::rows::StoredRow;
+use crate::tables::Tables;
 use crate::{PruneBefore, PruneBounds, REMOVED_BYTES_PER_STEP, StoreError};
 
 /// Result of one pruning step.
@@ -43,12 +44,11 @@ pub(crate) fn prune(
         if rows >= rows_max || bytes >= REMOVED_BYTES_PER_STEP {
             break;
         }
-        let mut row = Columns::new(row);
-        let generation = row.generation()?;
+        let generation = row.generation(0)?;
         if tables.is_unflushed(generation) {
             continue;
         }
-        if row.is_true() {
+        if row.is_true(1)? {
             // An outcome written in the meantime waits for this transaction, then clears `held`.
             let sql =
                 format!("UPDATE generations SET held = TRUE WHERE generation = ?1 AND {has_owed}");

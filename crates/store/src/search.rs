@@ -96,6 +96,16 @@ pub struct SearchFilter {
     pub turns: Option<u64>,
 }
 
+impl SearchFilter {
+    /// Returns the first and the last millisecond that the filter allows.
+    ///
+    /// The exact check is repeated when the turn is read.
+    pub fn times(&self) -> (i64, i64) {
+        let after = self.after.map_or(i64::MIN, Timestamp::as_ms);
+        (after, self.before.map_or(i64::MAX, Timestamp::as_ms))
+    }
+}
+
 /// A turn that may be a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchCandidate {

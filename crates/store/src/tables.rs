@@ -4,11 +4,10 @@
 //! share. A store runs them in one of its transactions. Turns have a different layout in each store
 //! and are deleted through [`Tables::delete_turns`].
 
-use memoird_core::CoreError;
 use memoird_core::ids::{ErasureId, Generation, HookName, SessionId, Subject, TenantId};
 use memoird_core::time::Steady;
 
-use crate::transfer::{Row, Value};
+use crate::transfer::{Row, RowInsert, Table};
 use crate::{Store, StoreError};
 
 /// A snapshot of a journal's tables, or a transaction that changes them.
@@ -22,6 +21,11 @@ pub trait Tables {
 
     /// Runs a statement and returns the number of changed rows.
     fn change(&self, sql: &str, params: &[Param<'_>]) -> Result<usize, StoreError>;
+
+    /// Runs a statement whose result is not needed. A later call may return its error.
+    fn send(&self, sql: &str, params: &[Param<'_>]) -> Result<(), StoreError> {
+        self.change(sql, params).map(drop)
+    }
 
     /// Deletes up to `rows_max` of the first turns of a generation.
     ///
@@ -55,6 +59,14 @@ pub struct Dialect {
     pub if_held: &'static str,
     /// Tables with rows of a generation that only this database has.
     pub own_tables: &'static [&'static str],
+    /// Expression for the size in bytes of a turn's content.
+    pub content_bytes: &'static str,
+    /// Returns what to select from for the rows of a table of [`crate::transfer::TABLES`].
+    pub rows_of: fn(table: &'static str) -> &'static str,
+    /// Returns the expression for a column of such a table.
+    pub expression: fn(table: &str, column: &'static str) -> &'static str,
+    /// Returns the statements that insert a row of such a table, if it does not exist.
+    pub inserts: fn(&Table) -> Vec<RowInsert>,
 }
 
 /// A statement parameter.
@@ -96,7 +108,7 @@ pub(crate) fn write<T>(
     run(|body| store.write_tables(body), body)
 }
 
-fn run<T>(
+pub(crate) fn run<T>(
     transact: impl FnOnce(TableBody<'_>) -> Result<(), StoreError>,
     mut body: impl FnMut(&dyn Tables) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
@@ -140,79 +152,4 @@ impl<'a, T: Into<Self>> From<Option<T>> for Param<'a> {
     fn from(value: Option<T>) -> Self {
         value.map_or(Param::Null, Into::into)
     }
-}
-
-/// Decodes the columns of a row from left to right.
-pub(crate) struct Columns(std::vec::IntoIter<Value>);
-
-impl Columns {
-    pub(crate) fn new(row: Row) -> Self {
-        Self(row.into_iter())
-    }
-
-    /// Returns the next column unless it is NULL.
-    pub(crate) fn bytes_or_null(&mut self) -> Option<Vec<u8>> {
-        match self.0.next() {
-            Some(Value::Bytes(bytes)) => Some(bytes),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, StoreError> {
-        self.bytes_or_null().ok_or_else(|| damaged("value"))
-    }
-
-    pub(crate) fn int_or_null(&mut self) -> Option<i64> {
-        match self.0.next() {
-            Some(Value::Number(number)) => Some(number),
-            _ => None,
-        }
-    }
-
-    /// Reads a count, which is never negative.
-    pub(crate) fn count(&mut self) -> Result<u64, StoreError> {
-        let count = self.int_or_null().map(i64::unsigned_abs);
-        count.ok_or_else(|| damaged("number"))
-    }
-
-    pub(crate) fn is_true(&mut self) -> bool {
-        self.int_or_null().is_some_and(|number| number != 0)
-    }
-
-    pub(crate) fn ulid(&mut self) -> Result<[u8; 16], StoreError> {
-        let bytes = self.bytes()?;
-        bytes.try_into().map_err(|_| damaged("ULID"))
-    }
-
-    pub(crate) fn generation(&mut self) -> Result<Generation, StoreError> {
-        self.ulid().map(Generation::from_bytes)
-    }
-
-    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
-        String::from_utf8(self.bytes()?).map_err(|_| damaged("text"))
-    }
-
-    /// Parses an id or the name of a hook.
-    pub(crate) fn parse<T>(
-        &mut self,
-        parse: impl FnOnce(&str) -> Result<T, CoreError>,
-    ) -> Result<T, StoreError> {
-        self.parse_or_null(parse)?.ok_or_else(|| damaged("id"))
-    }
-
-    pub(crate) fn parse_or_null<T>(
-        &mut self,
-        parse: impl FnOnce(&str) -> Result<T, CoreError>,
-    ) -> Result<Option<T>, StoreError> {
-        let Some(bytes) = self.bytes_or_null() else {
-            return Ok(None);
-        };
-        let text = std::str::from_utf8(&bytes).ok();
-        let parsed = text.and_then(|text| parse(text).ok());
-        parsed.map(Some).ok_or_else(|| damaged("id"))
-    }
-}
-
-pub(crate) fn damaged(what: &'static str) -> StoreError {
-    StoreError::RowDamaged { what }
 }

@@ -4,14 +4,18 @@
 //! atomically, so an interrupted copy resumes after the last row of each table. At the end both
 //! sides are read and compared. Until then a marker in the target keeps daemons from opening it.
 //!
-//! The tables are logical: each store maps them to its own columns.
+//! The tables are logical: the [`Dialect`](crate::Dialect) of a database maps them to its own.
 
 use std::fmt;
+use std::ops::Range;
 
 use memoird_core::hex;
 use memoird_core::sha256::Sha256;
 
-use crate::{ClockAnchor, StoreError};
+use crate::checksum::{TurnKey, protect};
+use crate::rows::{StoredRow, damaged};
+use crate::tables::run;
+use crate::{ClockAnchor, Dialect, Param, StoreError, TableBody, Tables};
 
 /// Type of a column. Columns outside the key are nullable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +103,9 @@ impl fmt::Display for SourceId {
 ///
 /// Every method fails if the journal cannot be read.
 pub trait TransferSource {
+    /// Runs `body` over a snapshot of the tables.
+    fn read_tables(&mut self, body: TableBody<'_>) -> Result<(), StoreError>;
+
     /// Returns the counters of the journal.
     fn position(&mut self) -> Result<JournalCounters, StoreError>;
 
@@ -106,7 +113,9 @@ pub trait TransferSource {
     ///
     /// Turns are estimated from the metadata of their generations. Counting them would read a large
     /// part of the journal.
-    fn rows(&mut self, table: &Table) -> Result<u64, StoreError>;
+    fn rows(&mut self, table: &Table) -> Result<u64, StoreError> {
+        run(|body| self.read_tables(body), |tables| count(tables, table))
+    }
 
     /// Returns rows after this key in key order, at least one if there is one.
     fn read(
@@ -114,10 +123,15 @@ pub trait TransferSource {
         table: &Table,
         after: Option<&Row>,
         bounds: PageBounds,
-    ) -> Result<Vec<Row>, StoreError>;
+    ) -> Result<Vec<Row>, StoreError> {
+        let read = |tables: &dyn Tables| read_page(tables, table, after, bounds);
+        run(|body| self.read_tables(body), read)
+    }
 
     /// Returns the key of the last row of a table.
-    fn last(&mut self, table: &Table) -> Result<Option<Row>, StoreError>;
+    fn last(&mut self, table: &Table) -> Result<Option<Row>, StoreError> {
+        run(|body| self.read_tables(body), |tables| last(tables, table))
+    }
 
     /// Fails if the lock on the journal may have been lost in the meantime.
     ///
@@ -132,8 +146,13 @@ pub trait TransferSource {
 ///
 /// Every method fails if the journal cannot be written.
 pub trait TransferTarget: TransferSource {
+    /// Runs `body` in a transaction, which need not be durable before [`Self::finish`].
+    fn write_tables(&mut self, body: TableBody<'_>) -> Result<(), StoreError>;
+
     /// Writes rows atomically. Rows that already exist are left unchanged.
-    fn put(&mut self, table: &Table, rows: &[Row]) -> Result<(), StoreError>;
+    fn put(&mut self, table: &Table, rows: &[Row]) -> Result<(), StoreError> {
+        self.write_tables(&mut |tables| put(tables, table, rows))
+    }
 
     /// Stores the counters of the source.
     fn set_position(&mut self, position: &JournalCounters) -> Result<(), StoreError>;
@@ -201,6 +220,13 @@ pub const TABLES: [Table; 12] = [
     table!(erasure_generations, 2: job Id, generation Id, session Text, is_erased Bool),
     table!(erasure_given, 3: job Id, generation Id, hook Word),
 ];
+
+impl Column {
+    /// Whether the values count in the size of a page.
+    fn is_sized(&self) -> bool {
+        matches!(self.kind, ColumnKind::Text | ColumnKind::Bytes)
+    }
+}
 
 impl Table {
     pub fn key(&self) -> &'static [Column] {
@@ -346,6 +372,156 @@ fn digests<S: TransferSource + ?Sized>(
     hashing.add(&side.position()?.row());
     digests.push(hashing.end());
     Ok(digests)
+}
+
+/// A statement that inserts a row or a part of it.
+#[derive(Clone, Debug)]
+pub struct RowInsert {
+    pub sql: String,
+    /// Positions in the logical table of the columns that the statement takes.
+    pub columns: Vec<usize>,
+}
+
+impl RowInsert {
+    /// Inserts a range of a table's columns, under these names.
+    pub fn new(into: &str, names: &str, table: &Table, columns: Range<usize>) -> Self {
+        let places = places(&table.columns[columns.clone()]);
+        Self {
+            sql: format!("INSERT INTO {into} ({names}) VALUES ({places}) ON CONFLICT DO NOTHING"),
+            columns: columns.collect(),
+        }
+    }
+
+    /// Inserts all columns into a table that has them.
+    pub fn whole(table: &Table) -> Self {
+        let columns = table.columns;
+        Self::new(table.name, &column_list(columns), table, 0..columns.len())
+    }
+}
+
+fn count(tables: &dyn Tables, table: &Table) -> Result<u64, StoreError> {
+    let sql = match table.name {
+        "turns" => "SELECT CAST(coalesce(sum(last_seq), 0) AS bigint) FROM generations".to_owned(),
+        name => format!("SELECT count(*) FROM {}", (tables.dialect().rows_of)(name)),
+    };
+    let rows = tables.query(&sql, &[])?;
+    rows.first().map_or(Ok(0), |row| row.count(0))
+}
+
+fn last(tables: &dyn Tables, table: &Table) -> Result<Option<Row>, StoreError> {
+    let dialect = tables.dialect();
+    let key = expressions(dialect, table, table.key());
+    let sql = format!(
+        "SELECT {} FROM {} ORDER BY {} DESC LIMIT 1",
+        key.join(", "),
+        (dialect.rows_of)(table.name),
+        key.join(" DESC, ")
+    );
+    Ok(tables.query(&sql, &[])?.pop())
+}
+
+fn read_page(
+    tables: &dyn Tables,
+    table: &Table,
+    after: Option<&Row>,
+    bounds: PageBounds,
+) -> Result<Vec<Row>, StoreError> {
+    let dialect = tables.dialect();
+    let key = expressions(dialect, table, table.key()).join(", ");
+    let mut params = Vec::new();
+    let mut range = String::new();
+    if let Some(after) = after {
+        let columns = table.key().iter().zip(after);
+        params = columns.map(param).collect::<Result<_, _>>()?;
+        range = format!("WHERE ({key}) > ({})", places(table.key()));
+    }
+    let select = |columns: &str| {
+        let limit = table.key_columns * usize::from(after.is_some()) + 1;
+        format!(
+            "SELECT {columns} FROM {} {range} ORDER BY {key} LIMIT ?{limit}",
+            (dialect.rows_of)(table.name)
+        )
+    };
+    // Both databases determine a size without reading the value.
+    let sized = table.columns.iter().filter(|column| column.is_sized());
+    let sizes = sized.map(|column| match (table.name, column.name) {
+        ("turns", "content") => dialect.content_bytes.to_owned(),
+        (table, name) => {
+            let value = (dialect.expression)(table, name);
+            format!("coalesce(octet_length({value}), 0)")
+        }
+    });
+    let size = sizes.fold("0".to_owned(), |sum, size| format!("{sum} + {size}"));
+    params.push(bounds.rows_max.max(1).into());
+    let (mut rows, mut bytes) = (0_usize, 0_usize);
+    for row in tables.query(&select(&size), &params)? {
+        if rows > 0 && bytes >= bounds.bytes_max {
+            break;
+        }
+        rows += 1;
+        bytes += usize::try_from(row.count(0)?).unwrap_or(usize::MAX);
+    }
+    params.pop();
+    params.push(rows.into());
+    let columns = expressions(dialect, table, table.columns).join(", ");
+    let mut page = tables.query(&select(&columns), &params)?;
+    if table.name == "turns" {
+        page.iter_mut().for_each(add_checksum);
+    }
+    Ok(page)
+}
+
+fn put(tables: &dyn Tables, table: &Table, rows: &[Row]) -> Result<(), StoreError> {
+    for RowInsert { sql, columns } in (tables.dialect().inserts)(table) {
+        for row in rows {
+            let values = columns.iter().map(|&at| (&table.columns[at], &row[at]));
+            let params = values.map(param).collect::<Result<Vec<_>, _>>()?;
+            tables.send(&sql, &params)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds header and checksum to a turn written by an older memoird without them.
+fn add_checksum(turn: &mut Row) {
+    let (Ok(generation), Ok(seq), Ok(None)) =
+        (turn.generation(1), turn.count(2), turn.int_or_null(3))
+    else {
+        return;
+    };
+    let content = turn.bytes(5).unwrap_or_default();
+    let protection = protect(TurnKey { generation, seq }, content);
+    turn[3] = Value::Number(protection.checksum);
+    turn[4] = Value::Bytes(protection.header);
+}
+
+fn param<'a>((column, value): (&Column, &'a Value)) -> Result<Param<'a>, StoreError> {
+    let text = |bytes| str::from_utf8(bytes).map_err(|_| damaged("text"));
+    Ok(match (column.kind, value) {
+        (_, Value::Nothing) => Param::Null,
+        (_, Value::Number(number)) => Param::Int(*number),
+        (ColumnKind::Id, Value::Bytes(id)) => {
+            Param::Id(id[..].try_into().map_err(|_| damaged("id"))?)
+        }
+        (ColumnKind::Text, Value::Bytes(bytes)) => Param::Text(text(bytes)?),
+        (ColumnKind::Word, Value::Bytes(bytes)) => Param::Word(text(bytes)?),
+        (_, Value::Bytes(bytes)) => Param::Bytes(bytes),
+    })
+}
+
+fn expressions(dialect: &Dialect, table: &Table, columns: &[Column]) -> Vec<&'static str> {
+    let expression = |column: &Column| (dialect.expression)(table.name, column.name);
+    columns.iter().map(expression).collect()
+}
+
+/// Returns numbered placeholders for these columns, separated by commas.
+pub fn places(columns: &[Column]) -> String {
+    let place = |(column, number): (&Column, usize)| match column.kind {
+        ColumnKind::Bool => format!("?{number} <> 0"),
+        _ => format!("?{number}"),
+    };
+    let places: Vec<String> = columns.iter().zip(1..).map(place).collect();
+    places.join(", ")
 }
 
 /// Returns the column names separated by commas, for a statement.

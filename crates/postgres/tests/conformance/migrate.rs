@@ -17,7 +17,7 @@ use memoird_store::transfer::{
 };
 use memoird_store::{
     ClockAnchor, DeliveryFilter, DeliveryOutcome, EraseTarget, Erasure, JournalRange,
-    SqliteTransfer, Store, StoreError,
+    SqliteTransfer, Store, StoreError, TableBody,
 };
 
 use crate::chat::{begun, command, named};
@@ -287,29 +287,20 @@ impl<'a> Failing<'a> {
 }
 
 impl TransferSource for Failing<'_> {
+    fn read_tables(&mut self, body: TableBody<'_>) -> Result<(), StoreError> {
+        self.inner.read_tables(body)
+    }
+
     fn position(&mut self) -> Result<JournalCounters, StoreError> {
         self.inner.position()
-    }
-
-    fn rows(&mut self, table: &Table) -> Result<u64, StoreError> {
-        self.inner.rows(table)
-    }
-
-    fn read(
-        &mut self,
-        table: &Table,
-        after: Option<&Row>,
-        bounds: PageBounds,
-    ) -> Result<Vec<Row>, StoreError> {
-        self.inner.read(table, after, bounds)
-    }
-
-    fn last(&mut self, table: &Table) -> Result<Option<Row>, StoreError> {
-        self.inner.last(table)
     }
 }
 
 impl TransferTarget for Failing<'_> {
+    fn write_tables(&mut self, body: TableBody<'_>) -> Result<(), StoreError> {
+        self.inner.write_tables(body)
+    }
+
     fn put(&mut self, table: &Table, rows: &[Row]) -> Result<(), StoreError> {
         let lost = usize::from(table.name == self.loses);
         self.call(|inner| inner.put(table, &rows[lost..]))

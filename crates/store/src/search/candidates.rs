@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use memoird_core::words::ranking::{Found, Scorer};
+use memoird_core::words::Languages;
+use memoird_core::words::ranking::{Found, Query, Scorer, Statistics};
 
 use super::{SearchCandidate, SearchMatches};
 use crate::StoreError;
@@ -14,6 +15,17 @@ const MATCHES_MAX: usize = 8_192;
 const ALIKE_MAX: usize = 1_024;
 
 impl SearchMatches {
+    /// Parses a query for the languages of a tenant, without candidates yet.
+    pub fn new(query: &str, languages: Languages) -> Self {
+        Self {
+            query: Query::new(query, languages),
+            candidates: Vec::new(),
+            statistics: Statistics::default(),
+            turns: 0,
+            more_before: None,
+        }
+    }
+
     /// Adds at most `max` candidates among the turns in this range of the tenant's numbers.
     ///
     /// `look_up` returns up to a maximum number of turns that pass the filters and have one of some

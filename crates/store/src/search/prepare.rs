@@ -1,6 +1,6 @@
 //! Index entries of turns, for every store with an index.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use memoird_core::hex;
 use memoird_core::ids::Generation;
@@ -8,7 +8,7 @@ use memoird_core::turn::Role;
 use memoird_core::words::{self, Languages};
 
 use super::turn_text::{SearchedTurn, ToolNames};
-use crate::{Store, StoreError, WrittenTurn};
+use crate::{GenerationOwner, Store, StoreError, WrittenTurn};
 
 /// How many earlier turns are searched for the call that belongs to a result.
 pub const CALL_TURNS: u64 = 16;
@@ -25,7 +25,7 @@ const TOOL_BYTES_MAX: usize = 64;
 pub struct IndexEntry {
     /// Number in the journal.
     pub number: u64,
-    pub generation: Generation,
+    pub owner: GenerationOwner,
     pub seq: u64,
     pub at_ms: i64,
     /// Stems, and the filter words of role and tools, separated by spaces.
@@ -33,7 +33,7 @@ pub struct IndexEntry {
     pub language: Languages,
 }
 
-/// Builds the entries of turns. Damaged turns are skipped.
+/// Builds the entries of turns. Damaged turns are skipped, and those deleted in the meantime.
 ///
 /// Most calls of a result are among these turns. Otherwise, `earlier` returns the numbers of the
 /// last [`CALL_TURNS`] turns of a generation before a number.
@@ -50,9 +50,16 @@ pub fn index_entries(
             turns.push((written, turn));
         }
     }
+    let generations: BTreeSet<Generation> = names.keys().copied().collect();
+    let owners = store.owners(&Vec::from_iter(generations))?.into_iter();
+    let owners: HashMap<Generation, GenerationOwner> =
+        owners.map(|owner| (owner.generation, owner)).collect();
     let mut entries = Vec::with_capacity(turns.len());
     for (written, turn) in turns {
         let (number, generation) = (written.number, written.generation);
+        let Some(owner) = owners.get(&generation).cloned() else {
+            continue;
+        };
         let known = names.entry(generation).or_default();
         if !turn.answers.iter().all(|id| known.contains_key(id)) {
             for written in store.written_at(&earlier(generation, number)?)? {
@@ -69,7 +76,7 @@ pub fn index_entries(
         }
         entries.push(IndexEntry {
             number,
-            generation,
+            owner,
             seq: written.seq,
             at_ms: turn.at.as_ms(),
             words,

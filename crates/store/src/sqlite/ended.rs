@@ -15,10 +15,10 @@ use memoird_core::state::State;
 use super::compaction;
 use super::pending::indexed_row;
 use super::prewrite::CONTENT;
-use super::read::{TurnReader, indexed_turns};
+use super::read::indexed_turns;
 use super::rewound::{self, is_rewound};
-use super::row::{GenerationRow, count};
 use crate::checksum::TurnCounters;
+use crate::rows::{GenerationRow, StoredRow, TurnReader};
 use crate::{EndedRecord, StoreError};
 
 type Turns = Vec<(u64, Arc<[u8]>)>;
@@ -125,7 +125,7 @@ fn newest_turns(
     for id in unindexed.iter().rev() {
         let mut rows = by_id.query([id])?;
         let row = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
-        oldest = count(row, 0)?;
+        oldest = row.count(0)?;
         if row.get(4)? {
             continue;
         }
@@ -139,7 +139,7 @@ fn newest_turns(
     let mut placed = connection.prepare_cached(&sql)?;
     let mut rows = placed.query(params![reader.generation.to_bytes(), 0])?;
     while has_room && let Some(row) = rows.next()? {
-        if count(row, 0)? < oldest && !row.get::<_, bool>(4)? {
+        if row.count(0)? < oldest && !row.get::<_, bool>(4)? {
             let (seq, content) = reader.read(row)?;
             has_room = take(seq, content);
         }

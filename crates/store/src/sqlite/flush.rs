@@ -9,7 +9,8 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use memoird_core::ids::{Generation, SessionKey};
 
 use super::pending::{KEY_WEIGHT, PendingChanges, row_weight};
-use super::row::{COLUMNS, PLACES};
+use super::row::PLACES;
+use crate::rows::GenerationRow;
 use crate::{KEYS_MAX, StoreError};
 
 /// New idempotency keys of a session after which a flush deletes all but the newest [`KEYS_MAX`].
@@ -224,8 +225,9 @@ impl FlushStep<'_> {
 }
 
 fn upsert() -> String {
+    let columns = GenerationRow::COLUMNS;
     format!(
-        "INSERT INTO generations ({COLUMNS}) VALUES ({PLACES})
+        "INSERT INTO generations ({columns}) VALUES ({PLACES})
          ON CONFLICT (generation) DO UPDATE SET
              subject = excluded.subject, last_access = excluded.last_access,
              revision = excluded.revision, last_seq = excluded.last_seq,

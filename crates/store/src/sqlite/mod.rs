@@ -29,7 +29,6 @@ mod transfer;
 mod write;
 mod written;
 
-use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -51,7 +50,6 @@ use pending::UnflushedSessions;
 pub(crate) use prewrite::CONTENT;
 use read::ReadScope;
 pub use retained::RetainedStore;
-use row::GenerationRow;
 use search::SearchFile;
 pub use search::index_file;
 use tables::SqliteTables;
@@ -60,6 +58,7 @@ use write::Writer;
 
 use crate::checksum::TurnCounters;
 use crate::lock::DirLock;
+use crate::rows::GenerationRow;
 use crate::sqlite_file::{empty_log, open_for_inspection};
 use crate::{
     CleanupPending, ClockAnchor, DataKey, EndedRecord, ErasedRows, GenerationOwner, JournalPage,
@@ -386,11 +385,7 @@ impl Store for SqliteStore {
     fn read_tables(&self, body: TableBody<'_>) -> Result<(), StoreError> {
         self.read(|connection| {
             let view = connection.unchecked_transaction()?;
-            body(&SqliteTables {
-                connection: &view,
-                pending: None,
-                deleted_turns: RefCell::default(),
-            })
+            body(&SqliteTables::new(&view, None))
         })
     }
 
@@ -483,7 +478,7 @@ impl Store for SqliteStore {
     }
 
     fn turn_counts(&self) -> TurnCounts {
-        self.counters.counts()
+        *lock(&self.counters)
     }
 
     fn search_index(&self) -> Option<&dyn SearchIndex> {

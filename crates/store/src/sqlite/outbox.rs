@@ -6,8 +6,9 @@ use memoird_core::change::EndReason;
 use memoird_core::ids::HookName;
 use memoird_core::time::Steady;
 
-use super::row::{GenerationRow, reason_name, whole};
+use super::row::whole;
 use crate::StoreError;
+use crate::rows::GenerationRow;
 
 /// Inserts the deliveries caused by the end of a generation.
 pub(super) fn owe(
@@ -27,7 +28,7 @@ pub(super) fn owe(
             hook.as_str(),
             row.key.tenant.as_str(),
             row.key.session.as_str(),
-            reason_name(reason),
+            reason.name(),
             whole(due.0),
         ])?;
     }

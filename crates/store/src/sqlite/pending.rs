@@ -16,8 +16,9 @@ use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::time::Steady;
 
 use super::flush::{Flush, FlushProgress, KEYS_BETWEEN_CUTS};
-use super::row::{GenerationRow, select_from};
+use super::row::{find_row, visit_rows};
 use crate::StoreError;
+use crate::rows::GenerationRow;
 
 /// Cost of flushing the end of a generation, in changes.
 ///
@@ -169,11 +170,9 @@ impl PendingTable {
         unflushed: Arc<UnflushedSessions>,
     ) -> Result<Self, StoreError> {
         let mut newest = PendingChanges::default();
-        let sql = format!("{} ORDER BY id", select_from("intake_heads"));
-        let mut statement = connection.prepare(&sql)?;
-        for row in statement.query_map([], GenerationRow::read)? {
-            newest.put(row?);
-        }
+        visit_rows(connection, "intake_heads", "ORDER BY id", [], |row| {
+            newest.put(row)
+        })?;
         let sql = "SELECT generation, seq, id FROM turns
                    WHERE id > (SELECT placed FROM progress) ORDER BY id";
         let mut statement = connection.prepare(sql)?;
@@ -367,11 +366,13 @@ pub(super) fn indexed_row(
     connection: &Connection,
     generation: Generation,
 ) -> Result<Option<GenerationRow>, StoreError> {
-    let sql = format!("{} WHERE generation = ?", select_from("generations"));
-    let mut statement = connection.prepare_cached(&sql)?;
-    Ok(statement
-        .query_row([generation.to_bytes()], GenerationRow::read)
-        .optional()?)
+    let parameters = [generation.to_bytes()];
+    find_row(
+        connection,
+        "generations",
+        "WHERE generation = ?",
+        parameters,
+    )
 }
 
 /// Reads the flushed live generation of a session.

@@ -25,6 +25,11 @@ pub(crate) const CONTENT: &str = "CASE WHEN turns.content_id IS NULL THEN turns.
      ELSE ifnull((SELECT contents.content FROM contents
          WHERE contents.id = turns.content_id), x'') END";
 
+/// SQL expression for the size of the content of a row of `turns`. It does not read the content.
+pub(super) const CONTENT_BYTES: &str = "octet_length(turns.content) +
+     ifnull((SELECT octet_length(contents.content) FROM contents
+         WHERE contents.id = turns.content_id), 0)";
+
 /// Leftover contents deleted at once. They have about as many bytes as a part.
 const LEFTOVERS_AT_ONCE: usize = 16;
 

@@ -5,6 +5,7 @@ use rusqlite::{Connection, params};
 use memoird_core::ids::Generation;
 use memoird_core::time::Steady;
 
+use super::prewrite::CONTENT_BYTES;
 use super::row::{count, whole};
 use crate::{DeletedTurns, StoreError};
 
@@ -49,14 +50,11 @@ fn turns_within(
     rows_max: usize,
     bytes_max: usize,
 ) -> Result<(Vec<i64>, usize), StoreError> {
-    // SQLite determines a length without reading the content.
-    let mut statement = connection.prepare_cached(
-        "SELECT ifnull(length(turns.content), 0) + ifnull(
-             (SELECT length(contents.content) FROM contents WHERE contents.id = turns.content_id), 0),
-             turns.id
-         FROM turn_places JOIN turns ON turns.id = turn_places.id
-         WHERE turn_places.generation = ? ORDER BY turn_places.seq LIMIT ?",
-    )?;
+    let sql = format!(
+        "SELECT {CONTENT_BYTES}, turns.id FROM turn_places JOIN turns ON turns.id = turn_places.id
+         WHERE turn_places.generation = ? ORDER BY turn_places.seq LIMIT ?"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
     let mut lengths = statement.query(params![generation, rows_max as i64])?;
     let (mut turns, mut bytes) = (Vec::new(), 0);
     while bytes < bytes_max

@@ -3,24 +3,23 @@
 //! Every read sees one snapshot.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use memoird_proto::v1;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use memoird_core::history::LiveSet;
 use memoird_core::idempotency::{KeyRecord, Keys};
-use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
+use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::session::{SavedSession, SavedTurn};
 use memoird_core::state::State;
-use memoird_core::time::{Steady, Timestamp};
+use memoird_core::time::Steady;
 
 use super::compaction;
-use super::prewrite::CONTENT;
+use super::prewrite::{CONTENT, CONTENT_BYTES};
 use super::rewound::{self, is_key_rewound, is_rewound};
-use super::row::{GenerationRow, count, id, select_from, whole};
-use crate::checksum::{StoredTurn, TurnCounters, TurnKey, unknown_turn};
-use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding, windows};
+use super::row::{count, find_row, visit_rows, whole};
+use crate::checksum::TurnCounters;
+use crate::rows::{GenerationRow, LiveTurns, StoredRow, TurnReader, seqs_below_floor};
+use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, windows};
 
 /// Which tables a read of a session must search.
 ///
@@ -64,17 +63,10 @@ fn keys_in(table: &str) -> String {
 }
 
 pub(super) fn clock(connection: &Connection) -> Result<Option<ClockAnchor>, StoreError> {
-    let clock = connection
-        .query_row("SELECT steady, wall, boot_id, boot FROM clock", [], |row| {
-            Ok(ClockAnchor {
-                steady: Steady(count(row, 0)?),
-                wall: Timestamp::from_ms(row.get(1)?),
-                boot_id: row.get(2)?,
-                boot_ms: count(row, 3)?,
-            })
-        })
-        .optional()?;
-    Ok(clock)
+    let sql = "SELECT steady, wall, boot_id, boot FROM clock";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([])?;
+    rows.next()?.map(StoredRow::clock).transpose()
 }
 
 /// Visits the live generations as of the last flush.
@@ -82,12 +74,13 @@ pub(super) fn live_rows(
     connection: &Connection,
     visit: &mut dyn FnMut(GenerationRow),
 ) -> Result<(), StoreError> {
-    let sql = format!("{} WHERE ended_at IS NULL", select_from("generations"));
-    let mut statement = connection.prepare_cached(&sql)?;
-    for row in statement.query_map([], GenerationRow::read)? {
-        visit(row?);
-    }
-    Ok(())
+    visit_rows(
+        connection,
+        "generations",
+        "WHERE ended_at IS NULL",
+        [],
+        visit,
+    )
 }
 
 pub(super) fn load(
@@ -98,7 +91,12 @@ pub(super) fn load(
     counters: &TurnCounters,
 ) -> Result<Option<SavedSession>, StoreError> {
     let view = connection.unchecked_transaction()?;
-    let Some(GenerationRow { head, mut kept, .. }) = live_row(&view, scope, key)? else {
+    let Some(GenerationRow {
+        head,
+        live_set: mut kept,
+        ..
+    }) = live_row(&view, scope, key)?
+    else {
         return Ok(None);
     };
     let state = view
@@ -177,12 +175,6 @@ pub(super) fn keyed_sessions(
     max: usize,
 ) -> Result<Vec<SessionKey>, StoreError> {
     let view = connection.unchecked_transaction()?;
-    let read_key = |row: &Row<'_>| {
-        Ok(SessionKey {
-            tenant: id(row, 0, TenantId::parse)?,
-            session: id(row, 1, SessionId::parse)?,
-        })
-    };
     let place = |key: Option<&SessionKey>| match key {
         Some(key) => [
             key.tenant.as_str().to_owned(),
@@ -191,18 +183,22 @@ pub(super) fn keyed_sessions(
         None => Default::default(),
     };
     let sql = "SELECT DISTINCT tenant, session FROM intake_keys WHERE (tenant, session) > (?, ?)";
-    let mut keys = view
-        .prepare_cached(sql)?
-        .query_map(place(after), read_key)?
-        .collect::<Result<BTreeSet<_>, _>>()?;
+    let mut keys = BTreeSet::new();
+    let mut statement = view.prepare_cached(sql)?;
+    let mut rows = statement.query(place(after))?;
+    while let Some(row) = rows.next()? {
+        keys.insert(row.key(0, 1)?);
+    }
     let sql = "SELECT tenant, session FROM idempotency WHERE (tenant, session) > (?, ?)
                ORDER BY tenant, session LIMIT 1";
     let mut next = view.prepare_cached(sql)?;
     let mut last = after.cloned();
     for _ in 0..max {
-        last = next.query_row(place(last.as_ref()), read_key).optional()?;
-        let Some(key) = &last else { break };
+        let mut rows = next.query(place(last.as_ref()))?;
+        let Some(row) = rows.next()? else { break };
+        let key = row.key(0, 1)?;
         keys.insert(key.clone());
+        last = Some(key);
     }
     Ok(keys.into_iter().take(max).collect())
 }
@@ -216,9 +212,10 @@ pub(super) fn journal(
     counters: &TurnCounters,
 ) -> Result<Option<JournalPage>, StoreError> {
     let view = connection.unchecked_transaction()?;
-    let Some(generation) = find_generation(&view, scope, key, generation)? else {
+    let Some(GenerationRow { head, .. }) = find_generation(&view, scope, key, generation)? else {
         return Ok(None);
     };
+    let generation = head.generation;
     let reader = TurnReader {
         generation,
         counters,
@@ -237,13 +234,12 @@ pub(super) fn journal(
     }
     let from = whole(range.after_seq.saturating_add(1));
     let to = whole(range.before_seq);
-    let subject = subject_of(&view, scope, generation)?;
-    let page = JournalPage {
+    let mut bytes = 0;
+    let mut page = JournalPage {
         generation: Some(generation),
-        subject,
+        subject: head.subject,
         ..JournalPage::default()
     };
-    let (mut page, mut bytes) = (page, 0);
     'parts: for sql in parts {
         let mut statement = view.prepare_cached(&sql)?;
         let mut rows = statement.query(params![generation.to_bytes(), from, to])?;
@@ -270,57 +266,31 @@ pub(super) fn journal(
 }
 
 /// Reads the turns of a live set.
-///
-/// If a turn is unreadable, including its header, its calls are unknown. From then on, a result
-/// without a known call is taken for a late one.
 fn kept_turns(
     connection: &Connection,
     scope: ReadScope,
     reader: TurnReader<'_>,
     kept: &mut LiveSet,
 ) -> Result<Vec<SavedTurn>, StoreError> {
-    let generation = reader.generation;
-    let damaged = |seq| reader.damaged(seq);
-    let mut has_unknown = false;
-    let mut restore = |seq: u64, content: Option<Arc<[u8]>>| {
-        let known = content.and_then(|content| encoding::decode_saved(seq, content));
-        let unknown = || {
-            has_unknown = true;
-            let role = if kept.anchor == Some(seq) {
-                v1::Role::User
-            } else {
-                v1::Role::System
-            };
-            encoding::decode_saved(seq, unknown_turn(seq, role))
-        };
-        known.or_else(unknown).ok_or_else(|| damaged(seq))
-    };
+    let generation = reader.generation.to_bytes();
     let sql = both(scope, &indexed_turns(), &pending_turns(), "ORDER BY 1");
     let mut statement = connection.prepare_cached(&sql)?;
-    let mut turns = Vec::new();
-    let apart = kept.pinned.iter().chain(&kept.anchor).chain(&kept.preamble);
-    for &seq in apart.filter(|seq| **seq < kept.floor) {
-        let mut rows = statement.query(params![generation.to_bytes(), whole(seq)])?;
-        let found = rows
-            .next()?
-            .map(|row| reader.read_known(row))
-            .transpose()?
-            .filter(|(found, _)| *found == seq);
-        let (seq, content) = found.ok_or_else(|| damaged(seq))?;
-        turns.push(restore(seq, content)?);
-    }
-    let mut rows = statement.query(params![generation.to_bytes(), whole(kept.floor)])?;
-    while let Some(row) = rows.next()? {
-        let is_rewound: bool = row.get(4)?;
-        if is_rewound || kept.holes.binary_search(&count(row, 0)?).is_ok() {
-            continue;
+    let mut turns = LiveTurns::new(reader, kept);
+    for seq in seqs_below_floor(kept) {
+        let mut rows = statement.query(params![generation, whole(seq)])?;
+        if let Some(row) = rows.next()?
+            && row.count(0)? == seq
+        {
+            turns.add(row)?;
         }
-        let (seq, content) = reader.read_known(row)?;
-        turns.push(restore(seq, content)?);
     }
-    kept.departed_overflow |= has_unknown;
-    turns.sort_by_key(|(record, _)| record.seq);
-    Ok(turns)
+    let mut rows = statement.query(params![generation, whole(kept.floor)])?;
+    while let Some(row) = rows.next()? {
+        if !row.is_true(4)? && kept.holes.binary_search(&row.count(0)?).is_err() {
+            turns.add(row)?;
+        }
+    }
+    turns.finish(kept)
 }
 
 /// Returns the newest state of a session's live generation.
@@ -332,26 +302,14 @@ fn live_row(
     let session = [key.tenant.as_str(), key.session.as_str()];
     if scope == ReadScope::WithPending {
         // The last row of a session belongs to its live generation, if it has one.
-        let sql = format!(
-            "{} WHERE tenant = ? AND session = ? ORDER BY id DESC LIMIT 1",
-            select_from("intake_heads")
-        );
-        let mut statement = connection.prepare_cached(&sql)?;
-        if let Some(row) = statement
-            .query_row(session, GenerationRow::read)
-            .optional()?
-        {
-            return Ok(Some(row).filter(|row| row.ended.is_none()));
+        let last = "WHERE tenant = ? AND session = ? ORDER BY id DESC LIMIT 1";
+        let row = find_row(connection, "intake_heads", last, session)?;
+        if row.is_some() {
+            return Ok(row.filter(|row| row.ended.is_none()));
         }
     }
-    let sql = format!(
-        "{} WHERE tenant = ? AND session = ? AND ended_at IS NULL",
-        select_from("generations")
-    );
-    let mut statement = connection.prepare_cached(&sql)?;
-    Ok(statement
-        .query_row(session, GenerationRow::read)
-        .optional()?)
+    let live = "WHERE tenant = ? AND session = ? AND ended_at IS NULL";
+    find_row(connection, "generations", live, session)
 }
 
 /// Returns the given generation if it belongs to this session.
@@ -362,46 +320,35 @@ fn find_generation(
     scope: ReadScope,
     key: &SessionKey,
     generation: Option<Generation>,
-) -> Result<Option<Generation>, StoreError> {
-    let session = [key.tenant.as_str(), key.session.as_str()];
+) -> Result<Option<GenerationRow>, StoreError> {
+    let (tenant, session) = (key.tenant.as_str(), key.session.as_str());
+    let has_pending = scope == ReadScope::WithPending;
     if let Some(generation) = generation {
-        let indexed = "SELECT 1 FROM generations
-                      WHERE generation = ?1 AND tenant = ?2 AND session = ?3";
-        let pending = "SELECT 1 FROM intake_heads
-                      WHERE generation = ?1 AND tenant = ?2 AND session = ?3";
-        let sql = both(scope, indexed, pending, "LIMIT 1");
-        let parameters = params![generation.to_bytes(), session[0], session[1]];
-        let is_known = connection.prepare_cached(&sql)?.exists(parameters)?;
-        return Ok(is_known.then_some(generation));
+        let parameters = params![generation.to_bytes(), tenant, session];
+        let this = "WHERE generation = ? AND tenant = ? AND session = ?";
+        if has_pending {
+            let newest = format!("{this} ORDER BY id DESC LIMIT 1");
+            let row = find_row(connection, "intake_heads", &newest, parameters)?;
+            if row.is_some() {
+                return Ok(row);
+            }
+        }
+        return find_row(connection, "generations", this, parameters);
     }
-    if let Some(live) = live_row(connection, scope, key)? {
-        return Ok(Some(live.head.generation));
+    let live = live_row(connection, scope, key)?;
+    if live.is_some() {
+        return Ok(live);
     }
-    let indexed = "SELECT ended_at, generation FROM generations
-                  WHERE tenant = ?1 AND session = ?2 AND ended_at IS NOT NULL";
-    let pending = "SELECT ended_at, generation FROM intake_heads
-                  WHERE tenant = ?1 AND session = ?2 AND ended_at IS NOT NULL";
-    let sql = both(scope, indexed, pending, "ORDER BY 1 DESC, 2 DESC LIMIT 1");
-    let newest = connection
-        .prepare_cached(&sql)?
-        .query_row(session, |row| row.get(1));
-    Ok(newest.optional()?.map(Generation::from_bytes))
-}
-
-fn subject_of(
-    connection: &Connection,
-    scope: ReadScope,
-    generation: Generation,
-) -> Result<Option<Subject>, StoreError> {
-    let indexed = "SELECT 0, subject FROM generations WHERE generation = ?1";
-    let pending = "SELECT id, subject FROM intake_heads WHERE generation = ?1";
-    let sql = both(scope, indexed, pending, "ORDER BY 1 DESC LIMIT 1");
-    let mut statement = connection.prepare_cached(&sql)?;
-    let subject: Option<String> = statement
-        .query_row([generation.to_bytes()], |row| row.get(1))
-        .optional()?
-        .flatten();
-    Ok(subject.and_then(|subject| Subject::parse(&subject).ok()))
+    let last = "WHERE tenant = ? AND session = ? AND ended_at IS NOT NULL
+                ORDER BY ended_at DESC, generation DESC LIMIT 1";
+    let indexed = find_row(connection, "generations", last, [tenant, session])?;
+    let pending = if has_pending {
+        find_row(connection, "intake_heads", last, [tenant, session])?
+    } else {
+        None
+    };
+    let ended = indexed.into_iter().chain(pending);
+    Ok(ended.max_by_key(|row| (row.ended.map(|(at, _)| at.steady), row.head.generation)))
 }
 
 /// Combines the queries of the indexed tables and, if needed, of the pending table.
@@ -412,66 +359,19 @@ fn both(scope: ReadScope, indexed: &str, pending: &str, rest: &str) -> String {
     }
 }
 
-/// A seq with the content of the turn or its replacement. `None` if nothing else is known.
-type PlacedContent = (u64, Option<Arc<[u8]>>);
-
-/// Reads and verifies turns of a generation.
-#[derive(Clone, Copy)]
-pub(super) struct TurnReader<'a> {
-    pub(super) generation: Generation,
-    pub(super) counters: &'a TurnCounters,
-}
-
-impl TurnReader<'_> {
-    /// Reads seq, content, header and checksum. A damaged content is replaced.
-    pub(super) fn read(self, row: &Row<'_>) -> Result<(u64, Arc<[u8]>), StoreError> {
-        let (seq, known) = self.read_known(row)?;
-        let content = known.unwrap_or_else(|| unknown_turn(seq, v1::Role::System));
-        Ok((seq, content))
-    }
-
-    /// As [`Self::read`], but returns no content if the header is damaged as well.
-    fn read_known(self, row: &Row<'_>) -> Result<PlacedContent, StoreError> {
-        let seq = count(row, 0)?;
-        let stored = StoredTurn {
-            content: row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?,
-            header: row
-                .get_ref(2)?
-                .as_blob_or_null()
-                .map_err(rusqlite::Error::from)?,
-            checksum: row.get(3)?,
-        };
-        let place = TurnKey {
-            generation: self.generation,
-            seq,
-        };
-        Ok((seq, self.counters.content(place, &stored)))
-    }
-
-    fn damaged(self, seq: u64) -> StoreError {
-        StoreError::TurnDamaged {
-            generation: self.generation.to_string(),
-            seq,
-        }
-    }
-}
-
 /// Sums the bytes of turns per tenant.
-///
-/// SQLite determines the length of a content without reading it.
 pub(super) fn turn_bytes(connection: &Connection) -> Result<Vec<(TenantId, u64)>, StoreError> {
-    let mut sums = connection.prepare_cached(
-        "SELECT known.tenant, SUM(LENGTH(turns.content) + ifnull(
-             (SELECT LENGTH(contents.content) FROM contents
-              WHERE contents.id = turns.content_id), 0)) FROM turns JOIN
+    let sql = format!(
+        "SELECT known.tenant, SUM({CONTENT_BYTES}) FROM turns JOIN
              (SELECT generation, tenant FROM generations
               UNION SELECT generation, tenant FROM intake_heads) AS known
              ON known.generation = turns.generation
-         GROUP BY known.tenant",
-    )?;
-    let rows = sums.query_map([], |row| {
-        let bytes: i64 = row.get(1)?;
-        Ok((id(row, 0, TenantId::parse)?, bytes.unsigned_abs()))
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+         GROUP BY known.tenant"
+    );
+    let mut sums = connection.prepare_cached(&sql)?;
+    let (mut rows, mut found) = (sums.query([])?, Vec::new());
+    while let Some(row) = rows.next()? {
+        found.push((row.id(0, TenantId::parse)?, row.count(1)?));
+    }
+    Ok(found)
 }

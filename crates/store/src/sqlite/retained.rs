@@ -16,9 +16,10 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use rusqlite::{Connection, params};
 
-use super::row::{COLUMNS, GenerationRow, PLACES};
+use super::row::PLACES;
 use super::tables::SqliteTables;
 use super::{outbox, schema};
+use crate::rows::GenerationRow;
 use crate::tables::unsupported;
 use crate::transfer::Row;
 use crate::{
@@ -117,13 +118,14 @@ impl Retained {
         let row = GenerationRow {
             key: ended.key.clone(),
             head: ended.head.clone(),
-            kept: LiveSet::default(),
+            live_set: LiveSet::default(),
             ended: Some((ended.at, ended.reason)),
         };
         let transaction = self.connection.transaction()?;
         // The pruner need not look for deliveries before one of them is finished.
         let held = u8::from(!owed.is_empty());
-        let sql = format!("INSERT INTO generations ({COLUMNS}, held) VALUES ({PLACES}, {held})");
+        let columns = GenerationRow::COLUMNS;
+        let sql = format!("INSERT INTO generations ({columns}, held) VALUES ({PLACES}, {held})");
         row.write(&mut transaction.prepare_cached(&sql)?)?;
         if let Some(summary) = &ended.summary {
             let sql = "INSERT INTO summaries (generation, number, body) VALUES (?, ?, x'')";
@@ -159,11 +161,7 @@ impl Retained {
     ) -> Result<T, StoreError> {
         let transaction = self.connection.transaction()?;
         let outcome = body(&RetainedTables {
-            tables: SqliteTables {
-                connection: &transaction,
-                pending: None,
-                deleted_turns: RefCell::default(),
-            },
+            tables: SqliteTables::new(&transaction, None),
             contents: &self.contents,
         })?;
         transaction.commit()?;

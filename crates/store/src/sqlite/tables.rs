@@ -7,9 +7,9 @@ use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
 use rusqlite::{Connection, ToSql, params_from_iter};
 
 use super::pending::PendingTable;
-use super::prune;
-use super::transfer::value;
-use crate::transfer::Row;
+use super::prewrite::CONTENT_BYTES;
+use super::{prune, transfer};
+use crate::transfer::{Row, Value};
 use crate::{DeletedTurns, Dialect, Param, StoreError, Tables};
 
 /// Only one process uses the file, so no row is locked.
@@ -19,6 +19,10 @@ static DIALECT: Dialect = Dialect {
     key_row: "tenant, session, key",
     if_held: "AND held = 1",
     own_tables: &["compactions", "options"],
+    content_bytes: CONTENT_BYTES,
+    rows_of: |table| table,
+    expression: transfer::expression,
+    inserts: transfer::inserts,
 };
 
 /// The indexed tables, within a transaction.
@@ -28,6 +32,16 @@ pub(super) struct SqliteTables<'a> {
     pub(super) pending: Option<&'a PendingTable>,
     /// Ids of the turns that the transaction deletes.
     pub(super) deleted_turns: RefCell<Vec<i64>>,
+}
+
+impl<'a> SqliteTables<'a> {
+    pub(super) fn new(connection: &'a Connection, pending: Option<&'a PendingTable>) -> Self {
+        Self {
+            connection,
+            pending,
+            deleted_turns: RefCell::default(),
+        }
+    }
 }
 
 impl Tables for SqliteTables<'_> {
@@ -79,5 +93,15 @@ impl ToSql for Param<'_> {
             Self::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
             Self::Id(id) => ToSqlOutput::Borrowed(ValueRef::Blob(id)),
         })
+    }
+}
+
+fn value(of: ValueRef<'_>) -> Value {
+    match of {
+        ValueRef::Null => Value::Nothing,
+        ValueRef::Integer(number) => Value::Number(number),
+        // No column holds reals.
+        ValueRef::Real(number) => Value::Bytes(number.to_le_bytes().to_vec()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
     }
 }

@@ -7,24 +7,21 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memoird_core::ids::Generation;
-use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
-use rusqlite::{Connection, OptionalExtension, ToSql, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, TransactionBehavior};
 
 use super::pending::UnflushedSessions;
 use super::prewrite::CONTENT;
 use super::row::{count, whole};
+use super::tables::SqliteTables;
 use super::write::{Writer, save_clock};
 use super::{EMPTY_LOG_WAIT, JOURNAL, open, read};
-use crate::checksum::{TurnKey, protect};
 use crate::data_key::FileForm;
 use crate::lock::private;
 use crate::sqlite_file::{empty_log, unusable};
 use crate::transfer::{
-    Column, ColumnKind, JournalCounters, PageBounds, Row, SourceId, Table, TransferSource,
-    TransferTarget, Value, column_list,
+    JournalCounters, RowInsert, SourceId, Table, TransferSource, TransferTarget, column_list,
 };
-use crate::{DataKey, DirLock, SqliteOptions, StoreError};
+use crate::{DataKey, DirLock, SqliteOptions, StoreError, TableBody};
 
 /// File that marks a directory as the target of an unfinished migration.
 ///
@@ -38,15 +35,6 @@ pub struct SqliteTransfer {
     dir: PathBuf,
     _lock: DirLock,
 }
-
-/// A statement that inserts a row or part of it, and the indices of the columns it takes.
-struct InsertStatement {
-    sql: String,
-    values: Vec<usize>,
-}
-
-/// Binds a value with the type of its column.
-struct TypedValue<'a>(ColumnKind, &'a Value);
 
 /// Rejects a directory that is the target of an unfinished migration.
 pub(super) fn check_finished(dir: &Path) -> Result<(), StoreError> {
@@ -154,6 +142,11 @@ fn put_mark(dir: &Path, source: &SourceId) -> io::Result<()> {
 }
 
 impl TransferSource for SqliteTransfer {
+    fn read_tables(&mut self, body: TableBody<'_>) -> Result<(), StoreError> {
+        let view = self.connection.transaction()?;
+        body(&SqliteTables::new(&view, None))
+    }
+
     fn position(&mut self) -> Result<JournalCounters, StoreError> {
         let number = |sql| self.connection.query_row(sql, [], |row| count(row, 0));
         Ok(JournalCounters {
@@ -163,82 +156,13 @@ impl TransferSource for SqliteTransfer {
             )?,
         })
     }
-
-    fn rows(&mut self, table: &Table) -> Result<u64, StoreError> {
-        let sql = match table.name {
-            "turns" => "SELECT ifnull(sum(last_seq), 0) FROM generations".to_owned(),
-            name => format!("SELECT count(*) FROM {name}"),
-        };
-        Ok(self.connection.query_row(&sql, [], |row| count(row, 0))?)
-    }
-
-    fn read(
-        &mut self,
-        table: &Table,
-        after: Option<&Row>,
-        bounds: PageBounds,
-    ) -> Result<Vec<Row>, StoreError> {
-        let key = expressions(table, table.key());
-        let places = vec!["?"; table.key_columns].join(", ");
-        let behind = match after {
-            Some(_) => format!("WHERE ({key}) > ({places})"),
-            None => String::new(),
-        };
-        let columns = expressions(table, table.columns);
-        let sql = format!(
-            "SELECT {columns} FROM {} {behind} ORDER BY {key}",
-            table.name
-        );
-        let mut statement = self.connection.prepare_cached(&sql)?;
-        let after = after.into_iter().flat_map(|key| bound(table, key));
-        let mut rows = statement.query(params_from_iter(after))?;
-        let (mut page, mut bytes) = (Vec::new(), 0);
-        while page.len() < bounds.rows_max.max(1)
-            && bytes < bounds.bytes_max.max(1)
-            && let Some(row) = rows.next()?
-        {
-            let mut values = (0..table.columns.len())
-                .map(|place| row.get_ref(place).map(value))
-                .collect::<Result<Row, _>>()?;
-            if table.name == "turns" {
-                protected(&mut values);
-            }
-            bytes += values.iter().map(size).sum::<usize>();
-            page.push(values);
-        }
-        Ok(page)
-    }
-
-    fn last(&mut self, table: &Table) -> Result<Option<Row>, StoreError> {
-        let key = expressions(table, table.key());
-        let order = key.replace(", ", " DESC, ");
-        let sql = format!(
-            "SELECT {key} FROM {} ORDER BY {order} DESC LIMIT 1",
-            table.name
-        );
-        let last = self.connection.query_row(&sql, [], |row| {
-            let values = 0..table.key_columns;
-            values
-                .map(|place| row.get_ref(place).map(value))
-                .collect::<Result<Row, _>>()
-        });
-        Ok(last.optional()?)
-    }
 }
 
 impl TransferTarget for SqliteTransfer {
-    fn put(&mut self, table: &Table, rows: &[Row]) -> Result<(), StoreError> {
+    fn write_tables(&mut self, body: TableBody<'_>) -> Result<(), StoreError> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
-        for InsertStatement { sql, values } in puts(table) {
-            let mut statement = transaction.prepare_cached(&sql)?;
-            for row in rows {
-                let values = values
-                    .iter()
-                    .map(|&place| TypedValue(table.columns[place].kind, &row[place]));
-                statement.execute(params_from_iter(values))?;
-            }
-        }
+        body(&SqliteTables::new(&transaction, None))?;
         Ok(transaction.commit()?)
     }
 
@@ -264,9 +188,9 @@ impl TransferTarget for SqliteTransfer {
     }
 }
 
-/// SQL expressions for columns that have another name or are stored in another table.
-fn expressions(table: &Table, columns: &[Column]) -> String {
-    let expression = |column: &Column| match (table.name, column.name) {
+/// Returns the expression for a column that has another name or is stored in another table.
+pub(super) fn expression(table: &str, column: &'static str) -> &'static str {
+    match (table, column) {
         ("turns", "number") => "id",
         ("turns", "content") => CONTENT,
         ("generations", "newest_seq") => "ifnull(newest_seq, last_seq)",
@@ -277,115 +201,42 @@ fn expressions(table: &Table, columns: &[Column]) -> String {
             "(SELECT options FROM options AS it WHERE it.generation = generations.generation)"
         }
         ("erasures", "position") => "nullif(position, x'')",
-        (_, name) => name,
-    };
-    let expressions: Vec<&str> = columns.iter().map(expression).collect();
-    expressions.join(", ")
+        (_, column) => column,
+    }
 }
 
 /// Returns the statements that insert a row.
-fn puts(table: &Table) -> Vec<InsertStatement> {
-    let columns = column_list(table.columns);
+pub(super) fn inserts(table: &Table) -> Vec<RowInsert> {
+    let mut whole = RowInsert::whole(table);
     match table.name {
-        "turns" => vec![
-            put(
-                "turns",
-                "id, generation, seq, checksum, header, content",
-                0..6,
-            ),
-            put("turn_places", "id, generation, seq", 0..3),
-        ],
+        "turns" => {
+            let columns = "id, generation, seq, checksum, header, content";
+            vec![
+                RowInsert::new("turns", columns, table, 0..6),
+                RowInsert::new("turn_places", "id, generation, seq", table, 0..3),
+            ]
+        }
         "generations" => {
             let own = table.columns.len() - 2;
-            let beside = |into: &str, column: &str, place| InsertStatement {
+            let columns = column_list(&table.columns[..own]);
+            let related = |into: &str, column: &str, at| RowInsert {
                 sql: format!(
-                    "INSERT OR IGNORE INTO {into} (generation, {column})
-                     SELECT ?1, ?2 WHERE ?2 IS NOT NULL"
+                    "INSERT INTO {into} (generation, {column})
+                     SELECT ?1, ?2 WHERE ?2 IS NOT NULL ON CONFLICT DO NOTHING"
                 ),
-                values: vec![0, place],
+                columns: vec![0, at],
             };
             vec![
-                put("generations", &column_list(&table.columns[..own]), 0..own),
-                beside("compactions", "status", own),
-                beside("options", "options", own + 1),
+                RowInsert::new("generations", &columns, table, 0..own),
+                related("compactions", "status", own),
+                related("options", "options", own + 1),
             ]
         }
         "erasures" => {
-            let mut put = put("erasures", &columns, 0..table.columns.len());
             // An absent position is stored as an empty blob.
-            put.sql = put.sql.replace("?7", "ifnull(?7, x'')");
-            vec![put]
+            whole.sql = whole.sql.replace("?7", "ifnull(?7, x'')");
+            vec![whole]
         }
-        name => vec![put(name, &columns, 0..table.columns.len())],
-    }
-}
-
-fn put(into: &str, columns: &str, values: std::ops::Range<usize>) -> InsertStatement {
-    let numbered: Vec<String> = (1..=values.len())
-        .map(|place| format!("?{place}"))
-        .collect();
-    let places = numbered.join(", ");
-    InsertStatement {
-        sql: format!("INSERT OR IGNORE INTO {into} ({columns}) VALUES ({places})"),
-        values: values.collect(),
-    }
-}
-
-fn bound<'a>(table: &'a Table, row: &'a Row) -> impl Iterator<Item = TypedValue<'a>> {
-    let columns = table.columns.iter().zip(row);
-    columns.map(|(column, value)| TypedValue(column.kind, value))
-}
-
-impl ToSql for TypedValue<'_> {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(match (self.0, self.1) {
-            (_, Value::Nothing) => ToSqlOutput::Owned(SqlValue::Null),
-            (_, Value::Number(number)) => ToSqlOutput::Owned(SqlValue::Integer(*number)),
-            (ColumnKind::Text | ColumnKind::Word, Value::Bytes(bytes)) => {
-                ToSqlOutput::Borrowed(ValueRef::Text(bytes))
-            }
-            (_, Value::Bytes(bytes)) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
-        })
-    }
-}
-
-pub(super) fn value(of: ValueRef<'_>) -> Value {
-    match of {
-        ValueRef::Null => Value::Nothing,
-        ValueRef::Integer(number) => Value::Number(number),
-        // No column holds reals.
-        ValueRef::Real(number) => Value::Bytes(number.to_le_bytes().to_vec()),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
-    }
-}
-
-fn size(value: &Value) -> usize {
-    match value {
-        Value::Bytes(bytes) => bytes.len(),
-        Value::Nothing | Value::Number(_) => 0,
-    }
-}
-
-/// Adds header and checksum to a turn written by an older memoird without them.
-fn protected(turn: &mut Row) {
-    let [
-        _,
-        Value::Bytes(name),
-        Value::Number(seq),
-        checksum,
-        header,
-        Value::Bytes(content),
-    ] = &mut turn[..]
-    else {
-        return;
-    };
-    if let (Value::Nothing, Ok(name)) = (&*checksum, <[u8; 16]>::try_from(&name[..])) {
-        let place = TurnKey {
-            generation: Generation::from_bytes(name),
-            seq: seq.unsigned_abs(),
-        };
-        let protection = protect(place, content);
-        *checksum = Value::Number(protection.checksum);
-        *header = Value::Bytes(protection.header);
+        _ => vec![whole],
     }
 }

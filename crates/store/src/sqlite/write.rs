@@ -3,12 +3,10 @@
 //! The batch is planned before any of it is written, so a rejected set needs no rollback.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use rusqlite::types::Null;
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, ToSql, Transaction, TransactionBehavior, params};
 
 use memoird_core::change::{ChangeKind, ChangeSet, SummaryChange, UpdatedTurn};
 use memoird_core::ids::{ErasureId, Generation};
@@ -21,12 +19,13 @@ use super::pending::{
 use super::prewrite::{self, Prewrite, PrewrittenPart};
 use super::prune::has_keys_before;
 use super::rewound;
-use super::row::{COLUMNS, GenerationRow, PLACES, whole};
+use super::row::{PLACES, whole};
 use super::search::IndexLock;
 use super::tables::SqliteTables;
 use crate::checksum::{Protection, TurnKey, protect};
 use crate::plan::{Base, NewKey, Plan, RowChange, plan};
 use crate::retention::{self, Pruned};
+use crate::rows::GenerationRow;
 use crate::{
     ClockAnchor, ErasedRows, PrewritePart, PruneBefore, PruneBounds, StaleBase, StoreError, Tables,
     erase, options, windows,
@@ -161,7 +160,8 @@ impl Writer {
             Some(part) => self.prewrite.write(&transaction, part)?,
             None => PrewrittenPart::default(),
         };
-        let sql = format!("INSERT INTO intake_heads ({COLUMNS}) VALUES ({PLACES})");
+        let columns = GenerationRow::COLUMNS;
+        let sql = format!("INSERT INTO intake_heads ({columns}) VALUES ({PLACES})");
         let mut insert = transaction.prepare_cached(&sql)?;
         for row in pending.rows_in_order() {
             row.write(&mut insert)?;
@@ -209,11 +209,7 @@ impl Writer {
     ) -> Result<T, StoreError> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
-        let tables = SqliteTables {
-            connection: &transaction,
-            pending: Some(&self.pending_table),
-            deleted_turns: RefCell::default(),
-        };
+        let tables = SqliteTables::new(&transaction, Some(&self.pending_table));
         let outcome = body(&tables)?;
         let deleted = tables.deleted_turns.into_inner();
         if let Some(index) = index {
@@ -357,22 +353,21 @@ impl PlanWriter<'_> {
     ) -> Result<(), StoreError> {
         let (transaction, generation) = (self.transaction, change.generation);
         let name = generation.to_bytes();
+        let put = |sql: &str, value: &dyn ToSql| {
+            let mut statement = transaction.prepare_cached(sql)?;
+            statement.execute(params![name, value])
+        };
         if let Some(cuts) = change.cuts {
-            transaction
-                .prepare_cached("INSERT OR REPLACE INTO windows (generation, cuts) VALUES (?, ?)")?
-                .execute(params![name, windows::encode(cuts)])?;
+            let sql = "INSERT OR REPLACE INTO windows (generation, cuts) VALUES (?, ?)";
+            put(sql, &windows::encode(cuts))?;
         }
         if let Some(patched) = change.patched {
-            transaction
-                .prepare_cached("INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)")?
-                .execute(params![name, &*patched.state_json])?;
+            let sql = "INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)";
+            put(sql, &&*patched.state_json)?;
         }
         if let Some(decided) = change.options {
-            transaction
-                .prepare_cached(
-                    "INSERT OR REPLACE INTO options (generation, options) VALUES (?, ?)",
-                )?
-                .execute(params![name, options::encode(decided)])?;
+            let sql = "INSERT OR REPLACE INTO options (generation, options) VALUES (?, ?)";
+            put(sql, &options::encode(decided))?;
         }
         for (first, last) in change.rewound.iter() {
             rewound::add(transaction, generation, first, last)?;
@@ -406,34 +401,25 @@ impl PlanWriter<'_> {
                 seq: *seq,
             };
             let id = self.next_turn;
-            match prewritten.next() {
-                Some(written) => {
-                    let Protection { header, checksum } = &written.protection;
-                    let content_id = written.content_id;
-                    insert.execute(params![
-                        id,
-                        id_bytes,
-                        whole(*seq),
-                        [0_u8; 0],
-                        header,
-                        checksum,
-                        content_id
-                    ])?;
-                    self.claimed = self.claimed.max(Some(content_id));
-                }
+            let new;
+            let (stored, content_id, protection) = match prewritten.next() {
+                Some(written) => (&[][..], Some(written.content_id), &written.protection),
                 None => {
-                    let Protection { header, checksum } = protect(place, content);
-                    insert.execute(params![
-                        id,
-                        id_bytes,
-                        whole(*seq),
-                        &**content,
-                        header,
-                        checksum,
-                        Null
-                    ])?;
+                    new = protect(place, content);
+                    (&**content, None, &new)
                 }
-            }
+            };
+            let Protection { header, checksum } = protection;
+            insert.execute(params![
+                id,
+                id_bytes,
+                whole(*seq),
+                stored,
+                header,
+                checksum,
+                content_id
+            ])?;
+            self.claimed = self.claimed.max(content_id);
             let turn = PendingTurn {
                 seq: whole(*seq),
                 id,

@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, params};
 
 use memoird_core::ids::Generation;
 
 use super::pending::indexed_row;
 use super::prewrite::CONTENT;
-use super::read::TurnReader;
 use super::rewound::is_rewound;
-use super::row::{GenerationRow, count, whole};
+use super::row::{count, whole};
 use crate::checksum::TurnCounters;
+use crate::rows::{GenerationRow, written_turn};
 use crate::{GenerationOwner, StoreError, WrittenTurn, WrittenTurns};
 
 pub(super) fn after(
@@ -86,19 +86,4 @@ fn written_turns() -> String {
         "SELECT seq, {CONTENT}, header, checksum, id, generation
          FROM turns WHERE NOT {is_rewound}"
     )
-}
-
-fn written_turn(row: &Row<'_>, counters: &TurnCounters) -> Result<WrittenTurn, StoreError> {
-    let generation = Generation::from_bytes(row.get(5)?);
-    let reader = TurnReader {
-        generation,
-        counters,
-    };
-    let (seq, content) = reader.read(row)?;
-    Ok(WrittenTurn {
-        number: count(row, 4)?,
-        generation,
-        seq,
-        content,
-    })
 }

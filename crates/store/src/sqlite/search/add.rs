@@ -1,5 +1,6 @@
 //! Indexing steps: new turns of all tenants, stale turns, and the new mark, in one transaction.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use memoird_core::ids::{Generation, Subject, TenantId};
@@ -66,11 +67,7 @@ pub(super) fn step(
     let turns = index_entries(store, &written, |generation, before| {
         earlier_turns(connection, generation, before)
     })?;
-    let mut generations: Vec<Generation> = turns.iter().map(|turn| turn.generation).collect();
-    generations.sort_unstable();
-    generations.dedup();
-    let owners = store.owners(&generations)?;
-    let mut done = write(connection, &stale, &turns, owners, new_mark)?;
+    let mut done = write(connection, &stale, &turns, new_mark)?;
     let unclean = "SELECT unclean > 0 FROM state";
     done.is_unclean = connection.query_row(unclean, [], |row| row.get(0))?;
     done.is_new = is_new;
@@ -178,26 +175,24 @@ fn earlier_turns(
     Ok(numbers.collect::<Result<_, _>>()?)
 }
 
-/// Writes a step. A turn whose generation has no owner was deleted in the meantime.
+/// Writes a step.
 fn write(
     connection: &mut Connection,
     stale: &[StaleRow],
     turns: &[IndexEntry],
-    owners: Vec<GenerationOwner>,
     mark: Mark,
 ) -> Result<IndexStep, StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let owners = owners.into_iter().map(|owner| (owner.generation, owner));
     let mut batch = Batch {
         connection: &transaction,
-        owners: owners.collect(),
         tenants: HashMap::new(),
         generations: HashMap::new(),
+        days: HashMap::new(),
     };
     let known: HashMap<u64, i64> = stale.iter().map(|row| (row.number, row.row)).collect();
     let mut rows = Vec::with_capacity(turns.len());
     for turn in turns {
-        rows.extend(batch.row(turn, known.get(&turn.number).copied())?);
+        rows.push(batch.row(turn, known.get(&turn.number).copied())?);
     }
     // FTS5 starts a new segment for each row that is out of order.
     rows.sort_unstable_by_key(|row| row.row);
@@ -262,17 +257,6 @@ fn remove_empty(transaction: &Transaction<'_>, removed: &[StaleRow]) -> Result<(
     Ok(())
 }
 
-/// State of a tenant while a batch is written.
-struct Tenant {
-    range: TenantRange,
-    /// Number of its next turn.
-    next: u64,
-    /// Languages of its turns.
-    languages: Languages,
-    /// First and last row of each day.
-    days: HashMap<i64, (i64, i64)>,
-}
-
 /// A row of the index.
 struct Row {
     row: i64,
@@ -285,64 +269,56 @@ struct Row {
 /// Lookups cached for the duration of a batch.
 struct Batch<'a> {
     connection: &'a Connection,
-    owners: HashMap<Generation, GenerationOwner>,
-    tenants: HashMap<TenantId, Tenant>,
+    tenants: HashMap<TenantId, TenantRow>,
     generations: HashMap<Generation, i64>,
+    /// First and last row of each tenant's days.
+    days: HashMap<(i64, i64), (i64, i64)>,
 }
 
 impl Batch<'_> {
     /// Assigns a row to a turn, unless it already has one.
-    fn row(&mut self, turn: &IndexEntry, known: Option<i64>) -> Result<Option<Row>, StoreError> {
-        let Some(owner) = self.owners.get(&turn.generation).cloned() else {
-            return Ok(None);
-        };
-        let generation = self.generation(&owner)?;
-        let tenant = self.tenant(&owner.key.tenant)?;
+    fn row(&mut self, turn: &IndexEntry, known: Option<i64>) -> Result<Row, StoreError> {
+        let generation = self.generation(&turn.owner)?;
+        let tenant = self.tenant(&turn.owner.key.tenant)?;
         let row = known.unwrap_or_else(|| {
             tenant.next += 1;
             tenant.range.row(tenant.next - 1)
         });
-        let day = turn.at_ms.div_euclid(DAY_MS);
-        let day = tenant.days.entry(day).or_insert((row, row));
-        *day = (day.0.min(row), day.1.max(row));
         tenant.languages = tenant.languages.with(turn.language);
-        Ok(Some(Row {
+        let day = (tenant.range.tenant, turn.at_ms.div_euclid(DAY_MS));
+        let day = self.days.entry(day).or_insert((row, row));
+        *day = (day.0.min(row), day.1.max(row));
+        Ok(Row {
             row,
             number: turn.number,
             generation,
             at_ms: turn.at_ms,
             words: format!("{} {}", turn.words, generation_word(generation)),
-        }))
+        })
     }
 
-    fn tenant(&mut self, name: &TenantId) -> Result<&mut Tenant, StoreError> {
-        if !self.tenants.contains_key(name) {
-            let found = match find_tenant(self.connection, name.as_str())? {
-                Some(found) => found,
-                None => {
-                    let languages = Languages::default();
-                    let sql = "INSERT INTO tenants (name, next, languages) VALUES (?, 1, ?)";
-                    self.connection
-                        .prepare_cached(sql)?
-                        .execute(params![name.as_str(), languages.bits()])?;
-                    let tenant = self.connection.last_insert_rowid();
-                    TenantRow {
-                        range: TenantRange { tenant },
-                        next: 1,
-                        languages,
-                    }
+    fn tenant(&mut self, name: &TenantId) -> Result<&mut TenantRow, StoreError> {
+        let vacant = match self.tenants.entry(name.clone()) {
+            Entry::Occupied(known) => return Ok(known.into_mut()),
+            Entry::Vacant(vacant) => vacant,
+        };
+        let tenant = match find_tenant(self.connection, name.as_str())? {
+            Some(found) => found,
+            None => {
+                let languages = Languages::default();
+                let sql = "INSERT INTO tenants (name, next, languages) VALUES (?, 1, ?)";
+                self.connection
+                    .prepare_cached(sql)?
+                    .execute(params![name.as_str(), languages.bits()])?;
+                let tenant = self.connection.last_insert_rowid();
+                TenantRow {
+                    range: TenantRange { tenant },
+                    next: 1,
+                    languages,
                 }
-            };
-            let tenant = Tenant {
-                range: found.range,
-                next: found.next,
-                languages: found.languages,
-                days: HashMap::new(),
-            };
-            self.tenants.insert(name.clone(), tenant);
-        }
-        let missing = rusqlite::Error::QueryReturnedNoRows;
-        Ok(self.tenants.get_mut(name).ok_or(missing)?)
+            }
+        };
+        Ok(vacant.insert(tenant))
     }
 
     /// Returns the number of a generation, and updates its subject.
@@ -356,18 +332,15 @@ impl Batch<'_> {
                    ON CONFLICT (generation) DO UPDATE SET subject = excluded.subject
                    RETURNING no";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let no = statement
-            .query_row(
-                params![
-                    owner.generation.to_bytes(),
-                    tenant,
-                    owner.key.session.as_str(),
-                    owner.subject.as_ref().map(Subject::as_str),
-                ],
-                |row| row.get(0),
-            )
-            .optional()?
-            .ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        let no = statement.query_row(
+            params![
+                owner.generation.to_bytes(),
+                tenant,
+                owner.key.session.as_str(),
+                owner.subject.as_ref().map(Subject::as_str),
+            ],
+            |row| row.get(0),
+        )?;
         self.generations.insert(owner.generation, no);
         Ok(no)
     }
@@ -387,27 +360,14 @@ impl Batch<'_> {
         for tenant in self.tenants.values() {
             let no = tenant.range.tenant;
             tenants.execute(params![whole(tenant.next), tenant.languages.bits(), no])?;
-            for (day, (first, last)) in &tenant.days {
-                widen_day(self.connection, no, *day, *first, *last)?;
-            }
+        }
+        let sql = "INSERT INTO days (tenant, day, first, last) VALUES (?, ?, ?, ?)
+                   ON CONFLICT DO UPDATE SET first = min(first, excluded.first),
+                       last = max(last, excluded.last)";
+        let mut days = self.connection.prepare_cached(sql)?;
+        for ((tenant, day), (first, last)) in &self.days {
+            days.execute([tenant, day, first, last])?;
         }
         Ok(())
     }
-}
-
-/// Extends the row range of a tenant's day.
-fn widen_day(
-    connection: &Connection,
-    tenant: i64,
-    day: i64,
-    first: i64,
-    last: i64,
-) -> Result<(), StoreError> {
-    let sql = "INSERT INTO days (tenant, day, first, last) VALUES (?, ?, ?, ?)
-               ON CONFLICT DO UPDATE SET first = min(first, excluded.first),
-                   last = max(last, excluded.last)";
-    connection
-        .prepare_cached(sql)?
-        .execute([tenant, day, first, last])?;
-    Ok(())
 }

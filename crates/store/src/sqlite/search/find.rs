@@ -2,9 +2,7 @@
 
 use std::fmt::Write as _;
 
-use memoird_core::time::Timestamp;
 use memoird_core::words::Languages;
-use memoird_core::words::ranking::{Query, Statistics};
 use rusqlite::{Connection, ToSql};
 
 use super::add::DAY_MS;
@@ -37,13 +35,7 @@ pub(super) fn find(
 ) -> Result<SearchMatches, StoreError> {
     let tenant = find_tenant(connection, filter.tenant.as_str())?;
     let languages = tenant.map_or(Languages::default(), |tenant| tenant.languages);
-    let mut matches = SearchMatches {
-        query: Query::new(query, languages),
-        candidates: Vec::new(),
-        statistics: Statistics::default(),
-        turns: 0,
-        more_before: None,
-    };
+    let mut matches = SearchMatches::new(query, languages);
     let Some(TenantRow { range, next, .. }) = tenant else {
         return Ok(matches);
     };
@@ -96,8 +88,7 @@ impl Plan {
         if filter.after.is_none() && filter.before.is_none() {
             return Ok(true);
         }
-        let after = filter.after.map_or(i64::MIN, Timestamp::as_ms);
-        let before = filter.before.map_or(i64::MAX, Timestamp::as_ms);
+        let (after, before) = filter.times();
         let sql = "SELECT min(first), max(last) FROM days
                    WHERE tenant = ? AND day BETWEEN ? AND ?";
         let days = [
@@ -113,7 +104,6 @@ impl Plan {
         };
         self.first = self.first.max(first);
         self.last = self.last.min(last);
-        // Exact to the millisecond. The check is repeated when the turn is read.
         self.conditions.push("turns.at BETWEEN ? AND ?".to_owned());
         self.parameters.push(Box::new(after));
         self.parameters.push(Box::new(before));
