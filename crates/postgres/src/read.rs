@@ -266,10 +266,7 @@ pub(crate) async fn load(
         head, mut live_set, ..
     } = GenerationRow::read(&row)?;
     let stamp: i64 = get(&row, GenerationRow::COUNT)?;
-    let reader = TurnReader {
-        generation: head.generation,
-        counters,
-    };
+    let reader = TurnReader::new(head.generation, counters);
     let rest = GenerationRow::COUNT + 1;
     let keys = keys_of(&row, rest)?;
     let (state, mut rewound) = read_related_columns(&row, rest + 8, head.state_version)?;
@@ -387,23 +384,28 @@ pub(crate) async fn journal(
     let Some((generation, subject)) = find_generation(client, key, generation).await? else {
         return Ok(None);
     };
-    let reader = TurnReader {
-        generation,
-        counters,
-    };
+    let reader = TurnReader::new(generation, counters);
+    let page = read_page(client, reader, range).await?;
+    Ok(Some(JournalPage { subject, ..page }))
+}
+
+async fn read_page(
+    client: &Client,
+    reader: TurnReader<'_>,
+    range: JournalRange,
+) -> Result<JournalPage, StoreError> {
     let mut page = JournalPage {
-        generation: Some(generation),
-        subject,
+        generation: Some(reader.generation),
         ..JournalPage::default()
     };
     let order = if range.last { "DESC" } else { "ASC" };
-    let filter = if range.with_rewound {
-        "true".to_owned()
+    let (filter, is_rewound) = if range.with_rewound {
+        ("true".to_owned(), IS_REWOUND)
     } else {
-        format!("NOT {IS_REWOUND}")
+        (format!("NOT {IS_REWOUND}"), "false")
     };
     let select = format!(
-        "SELECT {TURN}, t.seq AS place, {IS_REWOUND} AS extra FROM memoird.turns AS t
+        "SELECT {TURN}, t.seq AS place, {is_rewound} AS extra FROM memoird.turns AS t
          WHERE t.generation = $1 AND t.seq > $2 AND t.seq < $3 AND {filter}
          ORDER BY t.seq {order} LIMIT $4"
     );
@@ -415,7 +417,7 @@ pub(crate) async fn journal(
         let rows_max = turns_left.saturating_add(1).min(TURNS_PER_QUERY);
         let bytes_left = range.bytes_max.saturating_sub(bytes);
         let args: [Arg<'_>; 5] = [
-            (&Ulid::from(generation), Type::UUID),
+            (&Ulid::from(reader.generation), Type::UUID),
             (&after, Type::INT8),
             (&before, Type::INT8),
             (&limit(rows_max), Type::INT8),
@@ -449,7 +451,7 @@ pub(crate) async fn journal(
         page.turns.reverse();
         page.rewound.reverse();
     }
-    Ok(Some(page))
+    Ok(page)
 }
 
 /// Wraps a query of turns so that content is returned until `bytes_max` bytes are reached.
@@ -669,10 +671,7 @@ pub(crate) async fn ended(
         else {
             continue;
         };
-        let reader = TurnReader {
-            generation: *generation,
-            counters,
-        };
+        let reader = TurnReader::new(*generation, counters);
         let turns = newest_turns(client, reader, bytes_max).await?;
         bytes += turns
             .iter()
@@ -704,40 +703,18 @@ async fn newest_turns(
     reader: TurnReader<'_>,
     bytes_max: usize,
 ) -> Result<Vec<(u64, Arc<[u8]>)>, StoreError> {
-    let select = format!(
-        "SELECT {TURN}, t.seq AS place, false AS extra FROM memoird.turns AS t
-         WHERE t.generation = $1 AND t.seq < $2 AND NOT {IS_REWOUND}
-         ORDER BY t.seq DESC LIMIT $3"
-    );
-    let sql = chunk_of(&select, "DESC", "$4");
-    let (mut newest_first, mut bytes) = (Vec::new(), 0);
-    let mut before = i64::MAX;
-    'pages: loop {
-        let bytes_left = bytes_max.saturating_sub(bytes).max(1);
-        let args: [Arg<'_>; 4] = [
-            (&Ulid::from(reader.generation), Type::UUID),
-            (&before, Type::INT8),
-            (&limit(TURNS_PER_QUERY), Type::INT8),
-            (&limit(bytes_left), Type::INT8),
-        ];
-        let rows = query(client, &sql, &args).await?;
-        for row in &rows {
-            let Some((seq, content)) = read_turn(reader, row)? else {
-                break 'pages;
-            };
-            bytes += content.len();
-            if bytes > bytes_max && !newest_first.is_empty() {
-                break 'pages;
-            }
-            before = whole(seq);
-            newest_first.push((seq, content));
-        }
-        if rows.len() < TURNS_PER_QUERY {
-            break;
-        }
+    let range = JournalRange {
+        last: true,
+        bytes_max: bytes_max.max(1),
+        ..JournalRange::ALL
+    };
+    let mut turns = read_page(client, reader, range).await?.turns;
+    let bytes: usize = turns.iter().map(|(_, content)| content.len()).sum();
+    // The page ends with the turn that fills it.
+    if bytes > bytes_max && turns.len() > 1 {
+        turns.remove(0);
     }
-    newest_first.reverse();
-    Ok(newest_first)
+    Ok(turns)
 }
 
 /// Reads a turn. `None` if its content was left out to respect the byte limit.

@@ -202,10 +202,17 @@ impl GenerationRow {
 #[derive(Clone, Copy, Debug)]
 pub struct TurnReader<'a> {
     pub generation: Generation,
-    pub counters: &'a TurnCounters,
+    counters: &'a TurnCounters,
 }
 
-impl TurnReader<'_> {
+impl<'a> TurnReader<'a> {
+    pub fn new(generation: Generation, counters: &'a TurnCounters) -> Self {
+        Self {
+            generation,
+            counters,
+        }
+    }
+
     /// Reads seq, content, header and checksum. A damaged content is replaced.
     pub fn read(self, row: &impl StoredRow) -> Result<(u64, Arc<[u8]>), StoreError> {
         let (seq, known) = self.read_known(row)?;
@@ -252,10 +259,7 @@ pub fn written_turn(
     counters: &TurnCounters,
 ) -> Result<WrittenTurn, StoreError> {
     let generation = row.generation(5)?;
-    let reader = TurnReader {
-        generation,
-        counters,
-    };
+    let reader = TurnReader::new(generation, counters);
     let (seq, content) = reader.read(row)?;
     Ok(WrittenTurn {
         number: row.count(4)?,

@@ -64,10 +64,7 @@ pub(super) fn ended(
         else {
             continue;
         };
-        let reader = TurnReader {
-            generation,
-            counters,
-        };
+        let reader = TurnReader::new(generation, counters);
         let turns = newest_turns(&view, reader, &turns, bytes_max)?;
         bytes += turns
             .iter()

@@ -374,10 +374,9 @@ impl Store for SqliteStore {
         // tables.
         let newer = {
             let writer = self.writer();
-            let rows = generations
-                .iter()
-                .filter_map(|name| writer.pending_state(*name).0);
-            rows.map(GenerationRow::into_owner).collect()
+            let rows = generations.iter();
+            rows.filter_map(|name| Some((*name, writer.pending_state(*name).0?)))
+                .collect()
         };
         self.read(|connection| written::owners(connection, generations, newer))
     }

@@ -107,10 +107,7 @@ pub(super) fn load(
         .prepare_cached("SELECT cuts FROM windows WHERE generation = ?")?
         .query_row([head.generation.to_bytes()], |row| row.get::<_, Vec<u8>>(0))
         .optional()?;
-    let reader = TurnReader {
-        generation: head.generation,
-        counters,
-    };
+    let reader = TurnReader::new(head.generation, counters);
     let turns = kept_turns(&view, scope, reader, &mut kept)?;
     let summary = compaction::newest(&view, head.generation)?;
     // A missing or damaged row makes the next window be planned from scratch.
@@ -216,10 +213,7 @@ pub(super) fn journal(
         return Ok(None);
     };
     let generation = head.generation;
-    let reader = TurnReader {
-        generation,
-        counters,
-    };
+    let reader = TurnReader::new(generation, counters);
     let order = if range.last { "DESC" } else { "ASC" };
     let indexed = indexed_turns();
     let pending = pending_turns();

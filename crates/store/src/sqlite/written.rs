@@ -63,18 +63,15 @@ pub(super) fn at(
 pub(super) fn owners(
     connection: &Connection,
     generations: &[Generation],
-    newer: Vec<GenerationOwner>,
+    mut newer: HashMap<Generation, GenerationRow>,
 ) -> Result<Vec<GenerationOwner>, StoreError> {
-    let mut newer: HashMap<Generation, GenerationOwner> = newer
-        .into_iter()
-        .map(|owner| (owner.generation, owner))
-        .collect();
     let mut owners = Vec::with_capacity(generations.len());
     for generation in generations {
-        owners.extend(match newer.remove(generation) {
-            Some(owner) => Some(owner),
-            None => indexed_row(connection, *generation)?.map(GenerationRow::into_owner),
-        });
+        let row = match newer.remove(generation) {
+            Some(row) => Some(row),
+            None => indexed_row(connection, *generation)?,
+        };
+        owners.extend(row.map(GenerationRow::into_owner));
     }
     Ok(owners)
 }
