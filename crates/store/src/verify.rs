@@ -1,24 +1,26 @@
 //! Read-only integrity check of SQLite files and of the turns of a journal.
 //!
 //! A daemon may use the files concurrently. Rows are read in batches, each in its own read
-//! transaction, so that the log can be truncated in between. A store without a file verifies its
-//! turns itself, and records the findings in the same [`FileCheck`].
+//! transaction, so that the log can be truncated in between. A store without a file implements
+//! [`TurnScan`] for its turns.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memoird_core::ids::Generation;
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Statement, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use crate::checksum::{StoredTurn, TurnKey, Verdict, examine};
+use crate::rows::StoredRow;
 use crate::sqlite::CONTENT;
 use crate::sqlite_file::open_for_inspection;
 use crate::{DataKey, StoreError};
 
 /// Maximum number of damages described for one file. Further ones are only counted.
 const DAMAGES_MAX: usize = 100;
-/// Turns per read transaction, which blocks truncation of the journal's log.
-const BATCH_TURNS: i64 = 1_000;
+/// Turns per read transaction, which blocks truncation of the journal's log, and maximum number of
+/// turns read one by one in a damaged range.
+pub const BATCH_TURNS: i64 = 1_000;
 /// Problem reported for a page whose rows are out of order.
 const OUT_OF_ORDER: &str = "its page has another row in its place";
 /// First schema with checksums.
@@ -40,13 +42,33 @@ pub struct FileCheck {
     pub damages_total: u64,
 }
 
-/// Why a batch of turns ended.
-enum BatchEnd {
+/// Reads the turns of a journal by number.
+pub trait TurnScan {
+    /// Checks a batch of turns with this number or a higher one.
+    fn check_batch(&self, check: &mut FileCheck, from: i64) -> Result<BatchEnd, StoreError>;
+
+    /// Checks the turn with this number, if there is one. Returns why it cannot be read.
+    fn check_one(&self, check: &mut FileCheck, number: i64) -> Result<Option<String>, StoreError>;
+
+    /// Whether the next turn from this number on can be found.
+    fn is_readable_from(&self, number: i64) -> Result<bool, StoreError>;
+
+    /// Returns generation and seq of a turn whose content cannot be read.
+    fn turn_of(&self, number: i64) -> Option<TurnKey>;
+
+    /// Returns tenant and session of a generation, if they can still be read.
+    fn session_of(&self, generation: Generation) -> Option<(String, String)>;
+}
+
+/// How a batch of turns ended.
+#[derive(Clone, Debug)]
+pub enum BatchEnd {
+    /// There are no further turns.
     End,
-    /// The batch is full, or the table ended. An empty next batch means the latter.
-    Batch,
-    /// The next turn cannot be read.
-    Damage(String),
+    /// Turns before this number are checked.
+    Before(i64),
+    /// Turns before this number are checked, and the next one cannot be read.
+    Damage { from: i64, problem: String },
 }
 
 /// Number of turns by the result of their check.
@@ -65,7 +87,9 @@ pub struct TurnCheckCounts {
 /// # Errors
 /// If the file cannot be opened or read for a reason other than damage.
 pub fn check_journal(path: &Path, key: Option<&DataKey>) -> Result<FileCheck, StoreError> {
-    check(path, key, |connection, check| check.turns(connection))
+    check(path, key, |connection, check| {
+        check.turns(&SqliteScan::new(connection)?)
+    })
 }
 
 /// Checks a SQLite file that is not a journal.
@@ -79,7 +103,7 @@ pub fn check_file(path: &Path, key: Option<&DataKey>) -> Result<FileCheck, Store
 fn check(
     path: &Path,
     key: Option<&DataKey>,
-    more: impl FnOnce(&Connection, &mut FileCheck) -> rusqlite::Result<()>,
+    more: impl FnOnce(&Connection, &mut FileCheck) -> Result<(), StoreError>,
 ) -> Result<FileCheck, StoreError> {
     let bytes = std::fs::metadata(path).map_err(|source| StoreError::DirUnusable {
         dir: path.to_owned(),
@@ -93,7 +117,9 @@ fn check(
     let connection = open_for_inspection(path, key)?;
     for step in [check.pages(&connection), more(&connection, &mut check)] {
         match step {
-            Err(error) if is_damage(&error) => check.add(error.to_string()),
+            Err(StoreError::Sqlite { source }) if is_damage(&source) => {
+                check.add(source.to_string());
+            }
             other => other?,
         }
     }
@@ -101,7 +127,7 @@ fn check(
 }
 
 impl FileCheck {
-    fn pages(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+    fn pages(&mut self, connection: &Connection) -> Result<(), StoreError> {
         let mut statement =
             connection.prepare(&format!("PRAGMA integrity_check({DAMAGES_MAX})"))?;
         let mut rows = statement.query([])?;
@@ -114,7 +140,137 @@ impl FileCheck {
         Ok(())
     }
 
-    fn turns(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+    /// Checks all turns, also those after damage.
+    pub fn turns(&mut self, scan: &dyn TurnScan) -> Result<(), StoreError> {
+        let mut next = 0;
+        loop {
+            match scan.check_batch(self, next)? {
+                BatchEnd::End => return Ok(()),
+                BatchEnd::Before(number) => next = number,
+                BatchEnd::Damage { from, problem } => {
+                    let until = readable_from(scan, from)?;
+                    self.one_by_one(scan, from..until.unwrap_or(i64::MAX), &problem)?;
+                    match until {
+                        Some(until) => next = until,
+                        None => return Ok(()),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the turns of a damaged range one by one, at most [`BATCH_TURNS`].
+    ///
+    /// A damaged page does not reveal which turns it holds.
+    fn one_by_one(
+        &mut self,
+        scan: &dyn TurnScan,
+        numbers: Range<i64>,
+        problem: &str,
+    ) -> Result<(), StoreError> {
+        let asked_until = numbers.end.min(numbers.start.saturating_add(BATCH_TURNS));
+        if asked_until < numbers.end {
+            let last = numbers.end - 1;
+            self.add(format!(
+                "the turns with numbers {asked_until} to {last} cannot be read: {problem}"
+            ));
+        }
+        for number in numbers.start..asked_until {
+            let Some(problem) = scan.check_one(self, number)? else {
+                continue;
+            };
+            self.turns.damaged += 1;
+            let turn = match scan.turn_of(number) {
+                Some(key) => described(key, scan.session_of(key.generation)),
+                None => format!("the turn with number {number}"),
+            };
+            self.add(format!("{turn} cannot be read: {problem}"));
+        }
+        Ok(())
+    }
+
+    /// Checks a row with number, generation, seq, content, header and checksum.
+    pub fn turn(&mut self, row: &impl StoredRow, scan: &dyn TurnScan) {
+        let verdict = stored_turn(row).map(|(key, turn)| (key, examine(key, &turn)));
+        match verdict {
+            Ok((_, Verdict::Whole)) => self.turns.whole += 1,
+            Ok((_, Verdict::Unchecked)) => self.turns.unchecked += 1,
+            Ok((key, Verdict::Damaged { .. })) => {
+                self.turns.damaged += 1;
+                let turn = described(key, scan.session_of(key.generation));
+                self.add(format!("{turn} does not match its checksum"));
+            }
+            Err(error) => {
+                self.turns.damaged += 1;
+                self.add(format!("a turn cannot be read: {error}"));
+            }
+        }
+    }
+
+    /// Counts a damage, and describes it unless there are too many.
+    pub fn add(&mut self, damage: String) {
+        self.damages_total += 1;
+        if self.damages.len() < DAMAGES_MAX {
+            self.damages.push(damage);
+        }
+    }
+}
+
+fn described(key: TurnKey, session: Option<(String, String)>) -> String {
+    let TurnKey { generation, seq } = key;
+    let whose = session
+        .map(|(tenant, session)| format!(" (tenant {tenant}, session {session})"))
+        .unwrap_or_default();
+    format!("turn {seq} of generation {generation}{whose}")
+}
+
+fn stored_turn(row: &impl StoredRow) -> Result<(TurnKey, StoredTurn<'_>), StoreError> {
+    let key = TurnKey {
+        generation: row.generation(1)?,
+        seq: row.count(2)?,
+    };
+    let turn = StoredTurn {
+        content: row.bytes(3)?,
+        header: row.bytes_or_null(4)?,
+        checksum: row.int_or_null(5)?,
+    };
+    Ok((key, turn))
+}
+
+/// Returns the first number after `damaged` from which turns can be read again.
+///
+/// `None` if nothing after it can be read.
+fn readable_from(scan: &dyn TurnScan, damaged: i64) -> Result<Option<i64>, StoreError> {
+    let (mut bad, mut step) = (damaged, 1_i64);
+    let mut good = loop {
+        let Some(from) = damaged.checked_add(step) else {
+            return Ok(None);
+        };
+        if scan.is_readable_from(from)? {
+            break from;
+        }
+        bad = from;
+        step = step.saturating_mul(2);
+    };
+    while good - bad > 1 {
+        let middle = bad + (good - bad) / 2;
+        if scan.is_readable_from(middle)? {
+            good = middle;
+        } else {
+            bad = middle;
+        }
+    }
+    Ok(Some(good))
+}
+
+/// The turns of a journal in a file. Their numbers are the rows.
+struct SqliteScan<'a> {
+    connection: &'a Connection,
+    select: String,
+}
+
+impl<'a> SqliteScan<'a> {
+    fn new(connection: &'a Connection) -> Result<Self, StoreError> {
         let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let columns = if version >= CHECKSUMS_SINCE {
             "header, checksum"
@@ -127,194 +283,89 @@ impl FileCheck {
             "content"
         };
         let select = format!("SELECT id, generation, seq, {content}, {columns} FROM turns");
-        let mut batch = connection.prepare(&format!(
-            "{select} WHERE id >= ? ORDER BY id LIMIT {BATCH_TURNS}"
-        ))?;
-        let mut one = connection.prepare(&format!("{select} WHERE id = ?"))?;
-        let mut seek =
-            connection.prepare("SELECT id FROM turns WHERE id >= ? ORDER BY id LIMIT 1")?;
-        let mut next = 0;
-        loop {
-            let first = next;
-            let mut rows = batch.query([first])?;
-            let end = loop {
-                match rows.next() {
-                    Ok(Some(row)) => match row.get(0)? {
-                        id if id < next => break Ok(BatchEnd::Damage(OUT_OF_ORDER.to_owned())),
-                        id => {
-                            next = i64::saturating_add(id, 1);
-                            self.turn(connection, row);
-                        }
-                    },
-                    Ok(None) if next == first => break Ok(BatchEnd::End),
-                    Ok(None) => break Ok(BatchEnd::Batch),
-                    Err(error) if is_damage(&error) => {
-                        break Ok(BatchEnd::Damage(error.to_string()));
+        Ok(Self { connection, select })
+    }
+}
+
+impl TurnScan for SqliteScan<'_> {
+    fn check_batch(&self, check: &mut FileCheck, from: i64) -> Result<BatchEnd, StoreError> {
+        let sql = format!(
+            "{} WHERE id >= ? ORDER BY id LIMIT {BATCH_TURNS}",
+            self.select
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query([from])?;
+        let mut next = from;
+        let problem = loop {
+            match rows.next() {
+                Ok(Some(row)) => match row.get(0)? {
+                    id if id < next => break OUT_OF_ORDER.to_owned(),
+                    id => {
+                        next = i64::saturating_add(id, 1);
+                        check.turn(row, self);
                     }
-                    Err(error) => break Err(error),
-                }
-            };
-            drop(rows);
-            match end? {
-                BatchEnd::End => return Ok(()),
-                BatchEnd::Batch => {}
-                BatchEnd::Damage(problem) => {
-                    let until = readable_from(&mut seek, next)?;
-                    self.one_by_one(
-                        connection,
-                        &mut one,
-                        next..until.unwrap_or(i64::MAX),
-                        &problem,
-                    )?;
-                    match until {
-                        Some(until) => next = until,
-                        None => return Ok(()),
-                    }
-                }
+                },
+                // The batch is full, or the table ended. An empty next batch means the latter.
+                Ok(None) if next > from => return Ok(BatchEnd::Before(next)),
+                Ok(None) => return Ok(BatchEnd::End),
+                Err(error) if is_damage(&error) => break error.to_string(),
+                Err(error) => return Err(error.into()),
             }
-        }
-    }
-
-    /// Reads the rows of a damaged range one by one.
-    ///
-    /// A damaged page does not reveal which rows it holds. At most [`BATCH_TURNS`] are tried.
-    fn one_by_one(
-        &mut self,
-        connection: &Connection,
-        one: &mut Statement<'_>,
-        ids: Range<i64>,
-        problem: &str,
-    ) -> rusqlite::Result<()> {
-        let last = ids.end - 1;
-        let asked = ids.start..ids.end.min(ids.start.saturating_add(BATCH_TURNS));
-        if asked.end < ids.end {
-            let from = asked.end;
-            self.add(format!(
-                "the turns in rows {from} to {last} cannot be read: {problem}"
-            ));
-        }
-        for id in asked {
-            let mut rows = one.query([id])?;
-            let problem = match rows.next() {
-                Ok(Some(row)) if row.get::<_, i64>(0)? == id => {
-                    self.turn(connection, row);
-                    continue;
-                }
-                Ok(Some(_)) => OUT_OF_ORDER.to_owned(),
-                Ok(None) => continue,
-                Err(error) if is_damage(&error) => error.to_string(),
-                Err(error) => return Err(error),
-            };
-            self.turns.damaged += 1;
-            self.add(format!("the turn in row {id} cannot be read: {problem}"));
-        }
-        Ok(())
-    }
-
-    fn turn(&mut self, connection: &Connection, row: &Row<'_>) {
-        match placed_turn(row) {
-            Ok((place, turn)) => {
-                self.examine(place, &turn, || session_of(connection, place.generation));
-            }
-            Err(error) => {
-                self.turns.damaged += 1;
-                self.add(format!("a turn cannot be read: {error}"));
-            }
-        }
-    }
-
-    /// Verifies and counts a turn.
-    ///
-    /// `session` returns its tenant and session, and is called only for a damaged one.
-    pub fn examine(
-        &mut self,
-        place: TurnKey,
-        turn: &StoredTurn<'_>,
-        session: impl FnOnce() -> Option<(String, String)>,
-    ) {
-        match examine(place, turn) {
-            Verdict::Whole => self.turns.whole += 1,
-            Verdict::Unchecked => self.turns.unchecked += 1,
-            Verdict::Damaged { .. } => {
-                self.add_turn(place, session(), "does not match its checksum");
-            }
-        }
-    }
-
-    /// Counts a damaged turn and describes the problem.
-    pub fn add_turn(&mut self, place: TurnKey, session: Option<(String, String)>, problem: &str) {
-        self.turns.damaged += 1;
-        let (seq, generation) = (place.seq, place.generation);
-        let whose = session
-            .map(|(tenant, session)| format!(" (tenant {tenant}, session {session})"))
-            .unwrap_or_default();
-        self.add(format!(
-            "turn {seq} of generation {generation}{whose} {problem}"
-        ));
-    }
-
-    /// Counts a damage, and describes it unless there are too many.
-    pub fn add(&mut self, damage: String) {
-        self.damages_total += 1;
-        if self.damages.len() < DAMAGES_MAX {
-            self.damages.push(damage);
-        }
-    }
-}
-
-fn placed_turn<'a>(row: &'a Row<'_>) -> rusqlite::Result<(TurnKey, StoredTurn<'a>)> {
-    let place = TurnKey {
-        generation: Generation::from_bytes(row.get(1)?),
-        seq: row.get::<_, i64>(2)?.unsigned_abs(),
-    };
-    let turn = StoredTurn {
-        content: row.get_ref(3)?.as_blob()?,
-        header: row.get_ref(4)?.as_blob_or_null()?,
-        checksum: row.get(5)?,
-    };
-    Ok((place, turn))
-}
-
-/// Returns tenant and session of a generation, if they can still be read.
-fn session_of(connection: &Connection, generation: Generation) -> Option<(String, String)> {
-    let sql = "SELECT tenant, session FROM generations WHERE generation = ?1
-               UNION ALL SELECT tenant, session FROM intake_heads WHERE generation = ?1 LIMIT 1";
-    let named = connection.query_row(sql, params![generation.to_bytes()], |row| {
-        Ok((row.get(0)?, row.get(1)?))
-    });
-    named.optional().ok().flatten()
-}
-
-/// Returns the first id after `damaged` from which the table can be read again.
-///
-/// `None` if nothing after it can be read.
-fn readable_from(seek: &mut Statement<'_>, damaged: i64) -> rusqlite::Result<Option<i64>> {
-    let mut can_be_read = |from: i64| match seek.query_row([from], |row| row.get::<_, i64>(0)) {
-        Ok(id) => Ok(id >= from),
-        Err(rusqlite::Error::QueryReturnedNoRows) => Ok(true),
-        Err(error) if is_damage(&error) => Ok(false),
-        Err(error) => Err(error),
-    };
-    let (mut bad, mut step) = (damaged, 1_i64);
-    let mut good = loop {
-        let Some(from) = damaged.checked_add(step) else {
-            return Ok(None);
         };
-        if can_be_read(from)? {
-            break from;
-        }
-        bad = from;
-        step = step.saturating_mul(2);
-    };
-    while good - bad > 1 {
-        let middle = bad + (good - bad) / 2;
-        if can_be_read(middle)? {
-            good = middle;
-        } else {
-            bad = middle;
+        Ok(BatchEnd::Damage {
+            from: next,
+            problem,
+        })
+    }
+
+    fn check_one(&self, check: &mut FileCheck, number: i64) -> Result<Option<String>, StoreError> {
+        let sql = format!("{} WHERE id = ?", self.select);
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query([number])?;
+        Ok(match rows.next() {
+            Ok(Some(row)) if row.get::<_, i64>(0)? == number => {
+                check.turn(row, self);
+                None
+            }
+            Ok(Some(_)) => Some(OUT_OF_ORDER.to_owned()),
+            Ok(None) => None,
+            Err(error) if is_damage(&error) => Some(error.to_string()),
+            Err(error) => return Err(error.into()),
+        })
+    }
+
+    fn is_readable_from(&self, number: i64) -> Result<bool, StoreError> {
+        let sql = "SELECT id FROM turns WHERE id >= ? ORDER BY id LIMIT 1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        match statement.query_row([number], |row| row.get::<_, i64>(0)) {
+            Ok(id) => Ok(id >= number),
+            Err(rusqlite::Error::QueryReturnedNoRows) => Ok(true),
+            Err(error) if is_damage(&error) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
-    Ok(Some(good))
+
+    fn turn_of(&self, number: i64) -> Option<TurnKey> {
+        let sql = "SELECT generation, seq FROM turns WHERE id = ?";
+        let mut statement = self.connection.prepare_cached(sql).ok()?;
+        let mut rows = statement.query([number]).ok()?;
+        let row = rows.next().ok()??;
+        Some(TurnKey {
+            generation: row.generation(0).ok()?,
+            seq: row.count(1).ok()?,
+        })
+    }
+
+    fn session_of(&self, generation: Generation) -> Option<(String, String)> {
+        let sql = "SELECT tenant, session FROM generations WHERE generation = ?1
+                   UNION ALL SELECT tenant, session FROM intake_heads WHERE generation = ?1 LIMIT 1";
+        let named = self
+            .connection
+            .query_row(sql, [generation.to_bytes()], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            });
+        named.optional().ok().flatten()
+    }
 }
 
 /// Whether the error is caused by a damaged file or disk.
