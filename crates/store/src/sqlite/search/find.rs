@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use memoird_core::words::Languages;
-use rusqlite::{Connection, ToSql};
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
 
 use super::add::DAY_MS;
 use super::{TenantRange, TenantRow, find_tenant, generation_word, quoted, whole};
@@ -23,7 +24,7 @@ struct Plan {
     marks: Vec<String>,
     /// SQL conditions on the turn's row.
     conditions: Vec<String>,
-    parameters: Vec<Box<dyn ToSql>>,
+    parameters: Vec<Value>,
 }
 
 /// Returns at most `max` candidates.
@@ -105,8 +106,7 @@ impl Plan {
         self.first = self.first.max(first);
         self.last = self.last.min(last);
         self.conditions.push("turns.at BETWEEN ? AND ?".to_owned());
-        self.parameters.push(Box::new(after));
-        self.parameters.push(Box::new(before));
+        self.parameters.extend([after.into(), before.into()]);
         Ok(true)
     }
 
@@ -117,30 +117,24 @@ impl Plan {
         filter: &SearchFilter,
     ) -> Result<bool, StoreError> {
         let mut condition = "tenant = ?".to_owned();
-        let mut parameters: Vec<String> = Vec::new();
+        let mut parameters: Vec<Value> = vec![self.range.tenant.into()];
         if let Some(session) = &filter.session {
             condition += " AND session = ?";
-            parameters.push(session.as_str().to_owned());
+            parameters.push(session.as_str().to_owned().into());
         }
         if let Some(subject) = &filter.subject {
             condition += " AND subject = ?";
-            parameters.push(subject.as_str().to_owned());
+            parameters.push(subject.as_str().to_owned().into());
         }
-        if parameters.is_empty() {
+        if parameters.len() == 1 {
             return Ok(true);
         }
-        let tenant = self.range.tenant;
-        let bound = |limit: Option<i64>| {
-            let mut bound: Vec<Box<dyn ToSql>> = vec![Box::new(tenant)];
-            bound.extend(parameters.iter().cloned().map(|text| Box::new(text) as _));
-            bound.extend(limit.map(|limit| Box::new(limit) as _));
-            bound
-        };
         let sql = format!("SELECT no FROM generations WHERE {condition} LIMIT ?");
-        let limit = whole(GENERATIONS_MAX as u64 + 1);
+        let limit = Value::from(whole(GENERATIONS_MAX as u64 + 1));
+        let limited = params_from_iter(parameters.iter().chain([&limit]));
         let mut statement = connection.prepare_cached(&sql)?;
         let generations = statement
-            .query_map(&*refs(&bound(Some(limit))), |row| row.get::<_, i64>(0))?
+            .query_map(limited, |row| row.get::<_, i64>(0))?
             .collect::<Result<Vec<_>, _>>()?;
         if generations.len() <= GENERATIONS_MAX {
             let is_any = !generations.is_empty();
@@ -153,7 +147,7 @@ impl Plan {
         let condition =
             format!("turns.generation IN (SELECT no FROM generations WHERE {condition})");
         self.conditions.push(condition);
-        self.parameters.extend(bound(None));
+        self.parameters.extend(parameters);
         Ok(true)
     }
 
@@ -168,35 +162,29 @@ impl Plan {
     ) -> Result<Vec<SearchCandidate>, StoreError> {
         let word = forms.map(|forms| any_of(forms.iter().cloned()));
         let asked: Vec<String> = self.marks.iter().cloned().chain(word).collect();
-        let mut parameters: Vec<&dyn ToSql> = Vec::new();
+        let mut parameters: Vec<Value> = Vec::new();
         let words = asked.join(" AND ");
-        let (mut sql, row) = match (words.is_empty(), self.conditions.is_empty()) {
-            (true, _) => ("SELECT turns.no FROM turns WHERE".to_owned(), "turns.no"),
-            (false, true) => (
-                "SELECT words.rowid FROM words WHERE words MATCH ? AND".to_owned(),
-                "words.rowid",
-            ),
+        let (from, row) = match (words.is_empty(), self.conditions.is_empty()) {
+            (true, _) => ("turns WHERE", "turns.no"),
+            (false, true) => ("words WHERE words MATCH ? AND", "words.rowid"),
             (false, false) => (
-                "SELECT words.rowid FROM words CROSS JOIN turns ON turns.no = words.rowid
-                 WHERE words MATCH ? AND"
-                    .to_owned(),
+                "words CROSS JOIN turns ON turns.no = words.rowid WHERE words MATCH ? AND",
                 "words.rowid",
             ),
         };
+        let mut sql = format!("SELECT {row} FROM {from} {row} BETWEEN ? AND ?");
         if !words.is_empty() {
-            parameters.push(&words);
+            parameters.push(words.into());
         }
-        let _ = write!(sql, " {row} BETWEEN ? AND ?");
-        parameters.extend([&self.first as &dyn ToSql, &self.last]);
+        parameters.extend([self.first.into(), self.last.into()]);
         for condition in &self.conditions {
             let _ = write!(sql, " AND {condition}");
         }
-        parameters.extend(self.parameters.iter().map(AsRef::as_ref));
+        parameters.extend(self.parameters.iter().cloned());
         let _ = write!(sql, " ORDER BY {row} DESC LIMIT ?");
-        let max = whole(max as u64);
-        parameters.push(&max);
+        parameters.push(whole(max as u64).into());
         let mut statement = connection.prepare_cached(&sql)?;
-        let rows = statement.query_map(&*parameters, |row| {
+        let rows = statement.query_map(params_from_iter(parameters), |row| {
             Ok(SearchCandidate {
                 turn: TenantRange::number(row.get(0)?),
                 number: 0,
@@ -227,8 +215,4 @@ impl Plan {
 fn any_of(words: impl Iterator<Item = String>) -> String {
     let words: Vec<String> = words.map(|word| quoted(&word)).collect();
     format!("({})", words.join(" OR "))
-}
-
-fn refs(parameters: &[Box<dyn ToSql>]) -> Vec<&dyn ToSql> {
-    parameters.iter().map(AsRef::as_ref).collect()
 }
