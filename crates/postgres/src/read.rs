@@ -29,6 +29,9 @@ use crate::connect::{Arg, Database, first, query};
 use crate::transactions::ResultRow;
 use crate::values::{Ulid, get, limit, whole};
 
+/// Seq and content of a turn.
+type PlacedTurn = (u64, Arc<[u8]>);
+
 /// Maximum number of turns per query.
 const TURNS_PER_QUERY: usize = 256;
 /// Maximum number of heads per query.
@@ -702,7 +705,7 @@ async fn newest_turns(
     client: &Client,
     reader: TurnReader<'_>,
     bytes_max: usize,
-) -> Result<Vec<(u64, Arc<[u8]>)>, StoreError> {
+) -> Result<Vec<PlacedTurn>, StoreError> {
     let range = JournalRange {
         last: true,
         bytes_max: bytes_max.max(1),
@@ -718,10 +721,7 @@ async fn newest_turns(
 }
 
 /// Reads a turn. `None` if its content was left out to respect the byte limit.
-fn read_turn(
-    reader: TurnReader<'_>,
-    row: &ResultRow,
-) -> Result<Option<(u64, Arc<[u8]>)>, StoreError> {
+fn read_turn(reader: TurnReader<'_>, row: &ResultRow) -> Result<Option<PlacedTurn>, StoreError> {
     match row.bytes_or_null(1)? {
         Some(_) => reader.read(row).map(Some),
         None => Ok(None),

@@ -198,6 +198,9 @@ impl GenerationRow {
     }
 }
 
+/// Seq and content of a turn. `None` if nothing else is known of it.
+type KnownTurn = (u64, Option<Arc<[u8]>>);
+
 /// Reads and verifies turns of a generation.
 #[derive(Clone, Copy, Debug)]
 pub struct TurnReader<'a> {
@@ -221,7 +224,7 @@ impl<'a> TurnReader<'a> {
     }
 
     /// As [`Self::read`], but returns no content if the header is damaged as well.
-    fn read_known(self, row: &impl StoredRow) -> Result<(u64, Option<Arc<[u8]>>), StoreError> {
+    fn read_known(self, row: &impl StoredRow) -> Result<KnownTurn, StoreError> {
         let key = TurnKey {
             generation: self.generation,
             seq: row.count(0)?,

@@ -8,7 +8,7 @@
 //! out step by step, while their own changes go to a new one.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
@@ -17,8 +17,8 @@ use memoird_core::time::Steady;
 
 use super::flush::{Flush, FlushProgress, KEYS_BETWEEN_CUTS};
 use super::row::{find_row, visit_rows};
-use crate::StoreError;
 use crate::rows::GenerationRow;
+use crate::{StoreError, lock};
 
 /// Cost of flushing the end of a generation, in changes.
 ///
@@ -171,7 +171,7 @@ impl PendingTable {
     ) -> Result<Self, StoreError> {
         let mut newest = PendingChanges::default();
         visit_rows(connection, "intake_heads", "ORDER BY id", [], |row| {
-            newest.put(row)
+            newest.put(row);
         })?;
         let sql = "SELECT generation, seq, id FROM turns
                    WHERE id > (SELECT placed FROM progress) ORDER BY id";
@@ -334,12 +334,12 @@ impl PendingTable {
 
 impl UnflushedSessions {
     pub(super) fn contains(&self, key: &SessionKey) -> bool {
-        let sessions = self.sessions();
+        let sessions = lock(&self.sessions);
         sessions.newest.contains(key) || sessions.flushing.contains(key)
     }
 
     fn add<'a>(&self, keys: impl Iterator<Item = &'a SessionKey>) {
-        let mut sessions = self.sessions();
+        let mut sessions = lock(&self.sessions);
         for key in keys {
             if !sessions.newest.contains(key) {
                 sessions.newest.insert(key.clone());
@@ -348,16 +348,12 @@ impl UnflushedSessions {
     }
 
     fn begin_flush(&self) {
-        let mut sessions = self.sessions();
+        let mut sessions = lock(&self.sessions);
         sessions.flushing = std::mem::take(&mut sessions.newest);
     }
 
     fn end_flush(&self) {
-        self.sessions().flushing.clear();
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, UnflushedKeys> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sessions).flushing.clear();
     }
 }
 
