@@ -6,7 +6,7 @@ use divan::Bencher;
 use divan::counter::BytesCount;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_formats::tokens::OpenAiTokenizer::{Cl100k, O200k};
-use memoird_formats::tokens::{Dialect, Estimate, Scale, Tokenizer};
+use memoird_formats::tokens::{Dialect, Scale, Tokenizer};
 
 fn main() {
     divan::main();
@@ -43,11 +43,6 @@ fn o200k(bencher: Bencher<'_, '_>, name: &str) {
 #[divan::bench(args = TEXTS.map(|(name, _)| name))]
 fn cl100k(bencher: Bencher<'_, '_>, name: &str) {
     count(bencher, &Cl100k, text(name));
-}
-
-#[divan::bench(args = TEXTS.map(|(name, _)| name))]
-fn estimate(bencher: Bencher<'_, '_>, name: &str) {
-    count(bencher, &Estimate::default(), text(name));
 }
 
 #[divan::bench]

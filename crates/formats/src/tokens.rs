@@ -3,7 +3,6 @@
 mod calibrate;
 mod corrected;
 mod dialect;
-mod estimate;
 mod media;
 mod openai;
 mod scale;
@@ -15,7 +14,6 @@ use std::sync::Arc;
 pub use calibrate::{Calibration, Charge};
 pub use corrected::CorrectedTokenizer;
 pub use dialect::{ChatTemplate, Dialect, Unseen};
-pub use estimate::Estimate;
 pub(crate) use media::image_side_px;
 pub use openai::OpenAiTokenizer;
 pub use scale::Scale;

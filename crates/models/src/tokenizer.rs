@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use memoird_formats::tokens::{Estimate, Tokenizer};
+use memoird_formats::model::Provider;
+use memoird_formats::tokens::{CorrectedTokenizer, Tokenizer};
 use tokenizers::TruncationParams;
 
 use crate::error::ModelError;
@@ -28,8 +29,6 @@ pub(crate) const PROBE: &str = "The quick brown fox jumps over 13 lazy dogs.";
 /// Counts tokens with a `tokenizer.json`.
 pub struct HfTokenizer {
     inner: tokenizers::Tokenizer,
-    /// For text that the tokenizer rejects.
-    estimate: Estimate,
 }
 
 impl HfTokenizer {
@@ -63,16 +62,14 @@ impl HfTokenizer {
             Ok(_) => return Err(invalid("it returns no tokens for words".to_owned())),
             Err(error) => return Err(invalid(format!("it cannot encode words: {error}"))),
         }
-        Ok(Self {
-            inner,
-            estimate: Estimate::default(),
-        })
+        Ok(Self { inner })
     }
 
     fn count_piece(&self, piece: &str) -> usize {
         match self.inner.encode_fast(piece, false) {
             Ok(encoding) => encoding.len(),
-            Err(_) => self.estimate.count(piece),
+            // The tokenizer rejects this text.
+            Err(_) => CorrectedTokenizer::new(Provider::Open).count(piece),
         }
     }
 }
