@@ -11,10 +11,10 @@
 //! If a cap on turns or bytes causes the cut, the target is 80 % of the cap. The parameters were
 //! tuned on recorded conversations with `tests/eval/after_cut.py`.
 
-use crate::compaction::{Openings, SummaryBudget};
+use crate::compaction::SummaryBudget;
 use crate::error::CoreError;
 use crate::history::TurnRecord;
-use crate::turn::{PartKind, Role, Turn};
+use crate::turn::{PartKind, Role};
 
 use super::block::Block;
 use super::cut::{CachedPlan, Cut};
@@ -29,12 +29,12 @@ use super::tail_starts::{TailStart, TailStarts};
 ///
 /// In a small window it is a sixteenth of what system prompt and tools leave.
 const RESULT_BYTES_MAX: usize = 480;
-/// Lengths as multiples of a trimmed result.
+/// Lengths as percentages of a trimmed result.
 ///
 /// In order: a trimmed text, the longest untrimmed user turn, and the longest untrimmed reply.
-const TEXT_RESULTS: f64 = 1.5;
-const USER_RESULTS: f64 = 2.5;
-const REPLY_RESULTS: usize = 10;
+const TEXT_PERCENT: usize = 150;
+const USER_PERCENT: usize = 250;
+const REPLY_PERCENT: usize = 1_000;
 /// Newest share of the room in which turns stay whole, in percent.
 const WHOLE_PERCENT: u8 = 50;
 /// Minimum room of the tail, as a percentage of what system prompt and tools leave.
@@ -335,19 +335,6 @@ impl<'m, 'a> CutBuilder<'m, 'a> {
         })
     }
 
-    /// The text of a turn, without calls and results.
-    fn text(&self, record: &TurnRecord) -> String {
-        let turn: Option<Turn> = (self.input.codec.open)(&record.content);
-        let texts = turn
-            .iter()
-            .flat_map(|turn| &turn.parts)
-            .filter_map(|part| match &part.kind {
-                PartKind::Text(text) => Some(text.as_str()),
-                _ => None,
-            });
-        texts.collect::<Vec<_>>().join("\n")
-    }
-
     /// Trims the newest results if they do not fit.
     ///
     /// Each gets an equal share of the room. The unused part of a share goes to the others.
@@ -482,46 +469,15 @@ impl<'m, 'a> CutBuilder<'m, 'a> {
         if results > 0 {
             return is_longer(result_bytes * results).then_some(result_bytes * results);
         }
-        let times = |factor: f64| whole(result_bytes as f64 * factor);
         let is_request = self
             .request
             .is_some_and(|request| request.seq == record.seq);
-        match record.role {
-            Role::User if !is_request && is_longer(result_bytes) => {
-                let text = self.text(record);
-                if text.len() <= times(USER_RESULTS) {
-                    return None;
-                }
-                let bytes = if self.is_opening(record, &text) {
-                    small(self.summary.opening * BYTES_PER_TOKEN)
-                } else {
-                    times(TEXT_RESULTS)
-                };
-                (text.len() > bytes).then_some(bytes)
-            }
-            Role::Assistant if is_longer(result_bytes * REPLY_RESULTS) => Some(times(TEXT_RESULTS)),
-            _ => None,
-        }
-    }
-
-    /// Whether a user turn starts a task, judging by it and the previous turn.
-    fn is_opening(&self, record: &TurnRecord, text: &str) -> bool {
-        let view = self.composer.view;
-        let before = view.tail_before(record.seq).next_back();
-        let follows_reply = before.is_some_and(|before| before.role == Role::Assistant);
-        let starts = self.composer.block.map(|block| &block.summary.body.starts);
-        let mut openings = Openings::with_starts(starts.map_or(&[], Vec::as_slice));
-        let anchor = view.anchor();
-        if let Some(anchor) = anchor.filter(|anchor| anchor.seq < record.seq) {
-            openings.observe(Role::User, &self.text(anchor), None);
-        }
-        let role = if follows_reply {
-            Role::Assistant
-        } else {
-            Role::Tool
+        let percent = match record.role {
+            Role::User if !is_request => USER_PERCENT,
+            Role::Assistant => REPLY_PERCENT,
+            _ => return None,
         };
-        openings.observe(role, "", None);
-        openings.observe(Role::User, text, None)
+        is_longer(result_bytes * percent / 100).then_some(result_bytes * TEXT_PERCENT / 100)
     }
 
     /// Extends trimmed turns of the tail into the remaining room, newest first.
@@ -750,13 +706,4 @@ pub(super) fn newest_results(composer: &Composer<'_>) -> Vec<u64> {
 
 fn small(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a number of bytes"
-)]
-fn whole(bytes: f64) -> usize {
-    bytes as usize
 }
