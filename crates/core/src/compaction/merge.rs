@@ -9,14 +9,12 @@ use super::openings::Openings;
 use super::standing::{self, LINE_OVERHEAD, StandingInstruction};
 use super::summary::{SummaryBody, UserTurn};
 use super::transcript::TranscriptTurn;
-use crate::condense::{head_and_tail, mostly_head};
+use crate::condense::mostly_head;
 use crate::turn::Role;
 
 /// Maximum shares of the summary in percent. Recent details use the rest.
 const STANDING_PERCENT: usize = 33;
 const DONE_PERCENT: usize = 20;
-/// Bytes of a shortened line of a mutating call.
-const DONE_LINE_BYTES: usize = 120;
 /// Maximum share of a model's details, in percent of the space that other sections leave free.
 const WRITTEN_PERCENT: usize = 50;
 /// Maximum bytes of a user turn that is no opening.
@@ -183,7 +181,9 @@ impl SummaryCandidates {
             .map(|one| one.text.len() + LINE_OVERHEAD)
             .sum();
         let mut left = room.summary.saturating_sub(used);
-        let done = newest_done(&all.done, room.summary * DONE_PERCENT / 100);
+        let lengths = all.done.iter().map(|done| done.text.len() + 3);
+        let first = newest(lengths, room.summary * DONE_PERCENT / 100);
+        let done = all.done[first..].to_vec();
         left = left.saturating_sub(done.iter().map(|done| done.text.len() + 3).sum());
         let lengths = all.open_questions.iter().map(|text| text.len() + 3);
         let questions = newest(lengths, left / 4);
@@ -204,26 +204,6 @@ impl SummaryCandidates {
             following: all.following,
         }
     }
-}
-
-/// The newest calls whose lines fit in `bytes_max` bytes.
-///
-/// Older lines are shortened before a line is dropped.
-fn newest_done(all: &[CompletedCall], bytes_max: usize) -> Vec<CompletedCall> {
-    let mut done = all.to_vec();
-    let mut bytes: usize = done.iter().map(|done| done.text.len() + 3).sum();
-    let older = done.len().saturating_sub(1);
-    for line in &mut done[..older] {
-        if bytes <= bytes_max {
-            break;
-        }
-        let short = head_and_tail(&line.text, DONE_LINE_BYTES, "…");
-        bytes -= line.text.len() - short.len();
-        line.text = short;
-    }
-    let lengths = done.iter().map(|done| done.text.len() + 3);
-    let first = newest(lengths, bytes_max);
-    done.split_off(first)
 }
 
 /// Index of the first of the newest lines that together have at most `bytes_max` bytes.
