@@ -2,7 +2,7 @@
 //!
 //! A cut reduces the window until it reaches the floor, in this order:
 //!
-//! 1. Old results and long texts are trimmed. The newest results stay whole if they fit at all.
+//! 1. Old results are trimmed. The newest results stay whole if they fit at all.
 //!    Other results stay whole if they are in the newest half of the room.
 //! 2. The oldest turns leave in whole units. A summary replaces them.
 //!
@@ -27,12 +27,6 @@ use super::tail_starts::{TailStart, TailStarts};
 ///
 /// In a small window it is a sixteenth of what system prompt and tools leave.
 const RESULT_BYTES_MAX: usize = 480;
-/// Lengths as percentages of a trimmed result.
-///
-/// In order: a trimmed text, the longest untrimmed user turn, and the longest untrimmed reply.
-const TEXT_PERCENT: usize = 150;
-const USER_PERCENT: usize = 250;
-const REPLY_PERCENT: usize = 1_000;
 /// Newest share of the room in which turns stay whole, in percent.
 const WHOLE_PERCENT: u8 = 50;
 /// Minimum room of the tail, as a percentage of what system prompt and tools leave.
@@ -392,7 +386,7 @@ impl<'m, 'a> CutBuilder<'m, 'a> {
         shown
     }
 
-    /// Trims the results and long texts that are older than the newest half of the room.
+    /// Trims the results that are older than the newest half of the room.
     fn trim_older(&mut self, target: u64) {
         let (composer, input) = (self.composer, self.input);
         let view = composer.view;
@@ -452,24 +446,12 @@ impl<'m, 'a> CutBuilder<'m, 'a> {
         }
     }
 
-    /// Maximum bytes of a turn once it is old, or `None` if it stays whole.
+    /// Maximum bytes of a turn's results once it is old, or `None` if the turn stays whole.
     fn trimmed_bytes(&self, record: &TurnRecord) -> Option<usize> {
-        let tokens = self.composer.tokens(record);
         let result_bytes = small(self.rest() * BYTES_PER_TOKEN / 16).min(RESULT_BYTES_MAX);
-        let is_longer = |bytes: usize| tokens * BYTES_PER_TOKEN > bytes as u64;
-        let results = record.answers().len();
-        if results > 0 {
-            return is_longer(result_bytes * results).then_some(result_bytes * results);
-        }
-        let is_request = self
-            .request
-            .is_some_and(|request| request.seq == record.seq);
-        let percent = match record.role {
-            Role::User if !is_request => USER_PERCENT,
-            Role::Assistant => REPLY_PERCENT,
-            _ => return None,
-        };
-        is_longer(result_bytes * percent / 100).then_some(result_bytes * TEXT_PERCENT / 100)
+        let bytes = result_bytes * record.answers().len();
+        let is_longer = self.composer.tokens(record) * BYTES_PER_TOKEN > bytes as u64;
+        (bytes > 0 && is_longer).then_some(bytes)
     }
 
     /// Whether thinning out the middle was worthwhile.

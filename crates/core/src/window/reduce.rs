@@ -1,4 +1,4 @@
-//! Shortening turns: long results and long texts.
+//! Shortening turns: their results, or all of a turn without results.
 //!
 //! Ids and pairs of calls and results stay, and the stored turns do not change.
 
