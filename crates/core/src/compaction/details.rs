@@ -14,8 +14,6 @@ use super::transcript::TranscriptTurn;
 /// Maximum bytes of a user turn, and of a result or reply.
 const USER_BYTES_MAX: usize = 400;
 const TEXT_BYTES_MAX: usize = 4_000;
-/// Maximum bytes that are left out up to the next space.
-const WORD_BYTES_MAX: usize = 32;
 
 /// Appends a line for each turn: text verbatim, JSON results as their scalar values.
 ///
@@ -70,33 +68,18 @@ fn flat(text: &str) -> String {
     one_line(text, text.len())
 }
 
-/// The end of `recent` in at most `bytes_max` bytes.
-///
-/// The first line may lack its beginning, but not its role.
+/// The end of `recent` in at most `bytes_max` bytes. The first line may lack its beginning.
 pub(super) fn last_lines(recent: &str, bytes_max: usize) -> String {
+    const CUT: &str = "… ";
     if recent.len() <= bytes_max {
         return recent.to_owned();
     }
-    const CUT: &str = "… ";
     let start = recent.ceil_char_boundary(recent.len() - bytes_max);
     if recent[..start].ends_with('\n') {
         return recent[start..].to_owned();
     }
-    let line = recent[..start].rfind('\n').map_or(0, |end| end + 1);
-    let end = recent[start..]
-        .find('\n')
-        .map_or(recent.len(), |end| start + end + 1);
-    let role = recent[line..end].find(": ").map_or(0, |end| end + 2);
-    let from = (start + role + CUT.len()).max(line + role);
-    let from = recent.ceil_char_boundary(from);
-    let of_line = recent.get(from..end).unwrap_or_default();
-    if of_line.trim_end().is_empty() {
-        return recent[end..].to_owned();
-    }
-    // Not all scripts have spaces.
-    let of_word = &of_line[..of_line.floor_char_boundary(WORD_BYTES_MAX)];
-    let from = of_word.find(' ').map_or(from, |space| from + space + 1);
-    format!("{}{CUT}{}", &recent[line..line + role], &recent[from..])
+    let rest = &recent[recent.ceil_char_boundary(start + CUT.len())..];
+    format!("{CUT}{rest}")
 }
 
 #[cfg(test)]
@@ -112,18 +95,6 @@ mod tests {
         append(&mut recent, &[user, result], 0);
         assert_eq!(recent, "(2023-11-14)\nuser: Find flights\ntool: HAT1 10\n");
         assert_eq!(last_lines(&recent, 18), "tool: HAT1 10\n");
-        assert_eq!(last_lines(&recent, 12), "tool: … 0\n");
-    }
-
-    #[test]
-    fn line_cut_at_start_keeps_role_and_whole_words() {
-        let recent = "user: Find flights\nassistant: I have found three flights for you.\n";
-        for (bytes, expected) in [
-            (40, "assistant: … three flights for you.\n"),
-            (10, ""),
-            (99, recent),
-        ] {
-            assert_eq!(last_lines(recent, bytes), expected, "{bytes}");
-        }
+        assert_eq!(last_lines(&recent, 12), "… HAT1 10\n");
     }
 }
