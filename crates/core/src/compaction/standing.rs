@@ -8,7 +8,6 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::transcript::{TranscriptTurn, sentences};
 use crate::quote::one_line;
@@ -16,8 +15,6 @@ use crate::time::Timestamp;
 use crate::turn::Role;
 use crate::words::{Token, is_telling, tokens};
 
-/// Number of later turns with calls that may use a sentence.
-const LATER_TURNS: usize = 40;
 /// Maximum bytes of a sentence, and its minimum number of words ("Be brief.").
 const SENTENCE_BYTES_MAX: usize = 300;
 const WORDS_MIN: usize = 2;
@@ -58,9 +55,8 @@ impl StandingInstruction {
 /// Adds the candidate sentences of `turns`, which leave the window.
 ///
 /// The score of a sentence is the share of its words that occur in no other turn of `turns` and
-/// `following`, minus 0.5 if a string argument of one of the next calls occurs in it, minus 0.3 for
-/// a question, plus 0.3 if the reply is short, without a call and not a question. Takes time linear
-/// in the text, except that candidates are compared with each other.
+/// `following`, minus 0.3 for a question, plus 0.3 if the reply is short, without a call and not a
+/// question. Takes time linear in the text, except that candidates are compared with each other.
 pub(super) fn collect(
     standing: &mut Vec<StandingInstruction>,
     turns: &[TranscriptTurn],
@@ -74,7 +70,6 @@ pub(super) fn collect(
         let first = occurrences.partition_point(|known| known < *word);
         occurrences.get(first + 1) != Some(*word)
     };
-    let arguments: Vec<Vec<String>> = all.iter().map(|turn| arguments(turn)).collect();
     let earlier = standing.drain(..).map(|one| (words(&one.text), one));
     let mut candidates: Vec<(Vec<u64>, StandingInstruction)> = earlier.collect();
     for (index, turn) in turns.iter().enumerate() {
@@ -82,8 +77,7 @@ pub(super) fn collect(
         if turn.role != Role::User || spoken > TURN_BYTES_MAX {
             continue;
         }
-        let later = index + 1..all.len().min(index + 1 + LATER_TURNS);
-        let is_acknowledged = is_acknowledged(&all[later.clone()]);
+        let is_acknowledged = is_acknowledged(&all[index + 1..]);
         for sentence in turn.spoken().flat_map(own_words).flat_map(sentences) {
             if !is_instruction_sized(sentence) || has_many_symbols(sentence) {
                 continue;
@@ -100,11 +94,8 @@ pub(super) fn collect(
                 continue;
             }
             let rare = words.iter().filter(is_rare).count() as f32 / words.len() as f32;
-            let lower = sentence.to_lowercase();
-            let mut later_arguments = arguments[later.clone()].iter().flatten();
-            let is_used = later_arguments.any(|argument| lower.contains(argument));
             let score =
-                rare - if is_used { 0.5 } else { 0.0 } - if asks(sentence) { 0.3 } else { 0.0 }
+                rare - if asks(sentence) { 0.3 } else { 0.0 }
                     + if is_acknowledged { 0.3 } else { 0.0 };
             let new = StandingInstruction {
                 seq: turn.seq,
@@ -200,26 +191,6 @@ pub(super) fn words(text: &str) -> Vec<u64> {
 
 pub(super) fn seconds(at: Option<Timestamp>) -> i64 {
     at.map_or(0, Timestamp::seconds)
-}
-
-/// The string arguments of a turn's calls, in lower case.
-fn arguments(turn: &TranscriptTurn) -> Vec<String> {
-    let mut found = Vec::new();
-    for call in &turn.calls {
-        if let Ok(value) = serde_json::from_str::<Value>(&call.input) {
-            add_strings(&value, &mut found);
-        }
-    }
-    found
-}
-
-fn add_strings(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::String(text) if text.len() >= 3 => found.push(text.to_lowercase()),
-        Value::Array(items) => items.iter().for_each(|item| add_strings(item, found)),
-        Value::Object(fields) => fields.values().for_each(|field| add_strings(field, found)),
-        _ => {}
-    }
 }
 
 /// Whether the next assistant turn is short, asks no question and has no call.
