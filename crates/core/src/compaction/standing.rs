@@ -94,9 +94,8 @@ pub(super) fn collect(
                 continue;
             }
             let rare = words.iter().filter(is_rare).count() as f32 / words.len() as f32;
-            let score =
-                rare - if asks(sentence) { 0.3 } else { 0.0 }
-                    + if is_acknowledged { 0.3 } else { 0.0 };
+            let score = rare - if asks(sentence) { 0.3 } else { 0.0 }
+                + if is_acknowledged { 0.3 } else { 0.0 };
             let new = StandingInstruction {
                 seq: turn.seq,
                 said_at: seconds(turn.said_at),

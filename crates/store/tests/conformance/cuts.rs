@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeKind};
 use memoird_core::time::Steady;
-use memoird_core::window::{
-    CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut, ShownTurn,
-};
+use memoird_core::window::{CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut, ShownTurn};
 use memoird_store::{PruneBefore, Store};
 
 use crate::chat::{Chat, begun};

@@ -132,10 +132,10 @@ fn sliding_window_has_no_summary() {
 #[test]
 fn no_summary_is_needed_while_results_can_be_trimmed() {
     let mut chat = long_chat(1);
-    for index in 0..3 {
+    for (index, bytes) in [2_000, 2_000, 150].into_iter().enumerate() {
         let id = format!("c{index}");
         chat.append(call(&[&id], "{}"));
-        chat.append(result(&id, "y".repeat(1_000)));
+        chat.append(result(&id, "y".repeat(bytes)));
     }
     chat.append(text(Role::User, "go on"));
     chat.soft_percent = Some(70);
@@ -147,7 +147,7 @@ fn no_summary_is_needed_while_results_can_be_trimmed() {
     assert_eq!(built.turns, whole.turns, "the prefix is unchanged");
 
     assert!(chat.summarize(1));
-    for n in 0..3 {
+    for n in 0..6 {
         chat.append(text(Role::Assistant, "x".repeat(100)));
         chat.append(text(Role::User, format!("go on {n}")));
     }
