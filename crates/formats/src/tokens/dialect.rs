@@ -146,8 +146,6 @@ pub(super) struct Overheads {
     pub(super) request: u64,
     /// Per message: its role, start and end.
     pub(super) message: u64,
-    /// Per part after the first one of its message.
-    pub(super) part: u64,
     /// Per tool call, in addition to name and arguments.
     pub(super) call: u64,
     /// Per tool result, in addition to its content.
@@ -164,27 +162,26 @@ impl Overheads {
     /// tokens with tiktoken", has the same numbers for messages.
     pub(super) fn for_dialect(dialect: Dialect) -> Self {
         // In the order of the fields.
-        let [request, message, part, call, result, tools] = match dialect {
-            Dialect::OpenAiChat => [3, 4, 0, 5, 4, 0],
-            Dialect::OpenAiReasoning => [2, 4, 0, 7, 6, 0],
-            Dialect::Anthropic { tool_prompt } => [3, 4, 0, 28, 17, u64::from(tool_prompt)],
-            Dialect::Google => [0, 1, 0, 1, 1, 0],
+        let [request, message, call, result, tools] = match dialect {
+            Dialect::OpenAiChat => [3, 4, 5, 4, 0],
+            Dialect::OpenAiReasoning => [2, 4, 7, 6, 0],
+            Dialect::Anthropic { tool_prompt } => [3, 4, 28, 17, u64::from(tool_prompt)],
+            Dialect::Google => [0, 1, 1, 1, 0],
             Dialect::Open(template) => match template {
-                ChatTemplate::Plain => [4, 4, 0, 8, 6, 24],
-                ChatTemplate::Nova => [0, 0, 0, 8, 6, 344],
-                ChatTemplate::Nova2 => [0, 0, 0, 8, 6, 858],
-                ChatTemplate::DeepSeek4 => [78, 4, 0, 8, 6, 222],
-                ChatTemplate::Harmony => [65, 4, 0, 8, 6, 24],
-                ChatTemplate::Llama3 => [30, 4, 0, 8, 6, 24],
-                ChatTemplate::Llama4 => [4, 4, 0, 8, 6, 664],
-                ChatTemplate::MiniMax => [36, 4, 0, 8, 6, 24],
-                ChatTemplate::Mistral => [1, 2, 0, 8, 6, 24],
+                ChatTemplate::Plain => [4, 4, 8, 6, 24],
+                ChatTemplate::Nova => [0, 0, 8, 6, 344],
+                ChatTemplate::Nova2 => [0, 0, 8, 6, 858],
+                ChatTemplate::DeepSeek4 => [78, 4, 8, 6, 222],
+                ChatTemplate::Harmony => [65, 4, 8, 6, 24],
+                ChatTemplate::Llama3 => [30, 4, 8, 6, 24],
+                ChatTemplate::Llama4 => [4, 4, 8, 6, 664],
+                ChatTemplate::MiniMax => [36, 4, 8, 6, 24],
+                ChatTemplate::Mistral => [1, 2, 8, 6, 24],
             },
         };
         Self {
             request,
             message,
-            part,
             call,
             result,
             tools,

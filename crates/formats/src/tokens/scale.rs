@@ -82,11 +82,9 @@ impl Scale {
     ///
     /// Includes all parts, the provider's fields that are sent back, and the provider's overhead.
     pub fn turn(&self, turn: &Turn) -> u64 {
-        let between = self.overheads.part * turn.parts.len().saturating_sub(1) as u64;
         let parts = turn.parts.iter().map(|part| self.part(part));
         let all = parts.chain([self.extra(&turn.extra_json)]);
-        let around = self.overheads.message + between;
-        all.fold(around, u64::saturating_add).max(1)
+        all.fold(self.overheads.message, u64::saturating_add).max(1)
     }
 
     /// Tokens of a system prompt as a message. 0 for an empty one.
