@@ -19,9 +19,6 @@ const DONE_PERCENT: usize = 20;
 const WRITTEN_PERCENT: usize = 50;
 /// Maximum bytes of a user turn that is no opening.
 const USER_TURN_BYTES: usize = 400;
-/// Maximum consecutive user turns in an opening. The last of them is included whole.
-const RUN_TURNS_MAX: usize = 3;
-const RUN_TURN_BYTES: usize = 600;
 /// Maximum bytes of an opening that is followed by a later one.
 const ANSWERED_BYTES: usize = 1_200;
 
@@ -240,24 +237,8 @@ fn user_turns(
         text: mostly_head(&turn.text, bytes_max, " … "),
         ..turn.clone()
     };
-    let mut kept: Vec<UserTurn> = Vec::new();
-    let opening = all.iter().rposition(|turn| turn.opens);
-    for (place, turn) in opening
-        .into_iter()
-        .flat_map(|last| all[..=last].iter().rev().enumerate())
-    {
-        let is_run = turn.opens && kept.last().is_none_or(|later| later.seq == turn.seq + 1);
-        if place >= RUN_TURNS_MAX || !is_run {
-            break;
-        }
-        kept.push(shortened(
-            turn,
-            match place {
-                0 => opening_bytes,
-                _ => RUN_TURN_BYTES.min(opening_bytes),
-            },
-        ));
-    }
+    let opening = all.iter().rfind(|turn| turn.opens);
+    let mut kept = Vec::from_iter(opening.map(|turn| shortened(turn, opening_bytes)));
     if let Some(first) = all
         .first()
         .filter(|first| !kept.iter().any(|turn| turn.seq == first.seq))
