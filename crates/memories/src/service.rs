@@ -7,7 +7,6 @@ mod extraction;
 mod facts;
 mod forget;
 mod learning;
-mod manifests;
 mod recall;
 mod sources;
 mod storage;

@@ -42,12 +42,12 @@ use memoird_core::time::Timestamp;
 use memoird_store::StoreError;
 
 pub(crate) use index::is_scattered;
-pub use index::{Prepared, TouchedManifests};
+pub use index::Prepared;
 pub use jobs::WriteJob;
 pub use reader::MemoryReader;
 pub use requests::{
-    Due, Embedding, ExtractionCursor, ForgetProgress, Hit, Imported, Lease, ManifestRows,
-    RecallEvent, RecallLists, RememberCommand, Scores,
+    Due, Embedding, ExtractionCursor, ForgetProgress, Hit, Imported, Lease, RecallEvent,
+    RecallLists, RememberCommand, Scores,
 };
 pub use sqlite::{FilesOptions, tenant_files};
 pub use transfer::Contents;
@@ -165,7 +165,7 @@ impl MemoryStore {
 impl TenantMemories {
     /// Runs all jobs in order in one transaction. Each job is atomic.
     ///
-    /// Returns one result per job: the manifests it invalidated, or why it was rejected. A
+    /// Returns one result per job: why it was rejected, if it was. A
     /// rejection rolls back only its own job. A panic in a job rolls back all jobs and propagates;
     /// `self` stays usable.
     ///
@@ -175,7 +175,7 @@ impl TenantMemories {
     pub fn write(
         &self,
         jobs: Vec<WriteJob>,
-    ) -> Result<Vec<Result<TouchedManifests, MemoryError>>, MemoryError> {
+    ) -> Result<Vec<Result<(), MemoryError>>, MemoryError> {
         self.transact(|connection| do_jobs(connection, self.0.path(), jobs))
     }
 

@@ -133,7 +133,7 @@ pub(super) struct Prepared {
     pub(super) turns: Vec<Arc<[u8]>>,
     pub(super) said: Vec<TranscriptTurn>,
     pub(super) said_at: BTreeMap<u64, Timestamp>,
-    pub(super) manifest: Arc<Manifest>,
+    pub(super) manifest: Manifest,
     pub(super) recalled: Vec<String>,
     pub(super) prompt: String,
 }
@@ -195,7 +195,7 @@ impl Learning {
             lease: prepared.held.map(HeldLease::keep),
             prompt: prepared.prompt,
             turns: prepared.turns,
-            manifest: prepared.manifest.text.clone(),
+            manifest: prepared.manifest.text,
             expires_at: prepared.lease.until,
             generation: Some(prepared.lease.generation),
             cursor_seq: prepared.cursor_seq,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use memoird_core::breaker::{Breaker, BreakerPolicy};
 use memoird_core::idempotency::fingerprint;
-use memoird_core::ids::MemoryId;
+use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
 use memoird_engine::{Stopwatch, Tenant};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -27,6 +27,7 @@ use crate::rules::floor::Floor;
 use crate::rules::fusion::{
     Candidate, Candidates, Fused, HalfLives, Ranked, Standing, is_question,
 };
+use crate::rules::manifest::{Caps, Manifest, manifest};
 use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind, MemoryLimits};
 use crate::store::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Scores};
 
@@ -192,6 +193,26 @@ impl Recall {
             is_reranked,
             notes,
         })
+    }
+
+    /// Returns the manifest of a subject. 0 lines or bytes select the maximum.
+    pub async fn manifest(
+        &self,
+        tenant: &Tenant,
+        subject: Subject,
+        lines_max: usize,
+        bytes_max: usize,
+    ) -> Result<Manifest, MemoryError> {
+        let at_most =
+            |asked: usize, limit: usize| if asked == 0 { limit } else { asked.min(limit) };
+        let caps = Caps {
+            lines: at_most(lines_max, MemoryLimits::MANIFEST_LINES),
+            bytes: at_most(bytes_max, MemoryLimits::MANIFEST_BYTES),
+        };
+        let now = self.storage.now();
+        let read = move |reader: &MemoryReader<'_>| reader.manifest(&subject, now, caps.lines);
+        let (memories, total) = self.storage.read(&tenant.id, read).await?;
+        Ok(manifest(&memories, total, caps))
     }
 
     /// Validates a request and applies defaults and limits. The query may be empty.

@@ -8,7 +8,6 @@ use hashlink::LinkedHashSet;
 use memoird_core::ids::{MemoryId, TenantId};
 use tokio::sync::Notify;
 
-use super::manifests::Manifests;
 use super::write_queue::WriteQueue;
 use crate::counters::MemoryCounters;
 use crate::lock;
@@ -17,7 +16,6 @@ use crate::lock;
 pub(crate) struct TenantState {
     pub(super) tenant: TenantId,
     pub(super) queue: WriteQueue,
-    pub(super) manifests: Manifests,
     pub(crate) counters: MemoryCounters,
     /// Set if the maintenance worker has work left: forgetting, erasing or indexing.
     unfinished: AtomicBool,
@@ -32,7 +30,6 @@ impl TenantState {
         Self {
             tenant,
             queue: WriteQueue::default(),
-            manifests: Manifests::default(),
             counters: MemoryCounters::default(),
             unfinished: AtomicBool::new(false),
             forgetting: Mutex::default(),

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use super::tenants::TenantState;
 use crate::error::MemoryError;
 use crate::lock;
-use crate::store::{MemoryStore, MemoryWriter, TouchedManifests, WriteJob};
+use crate::store::{MemoryStore, MemoryWriter, WriteJob};
 
 /// Maximum queued jobs per tenant.
 const JOBS_MAX: usize = 4_096;
@@ -32,7 +32,7 @@ pub(super) struct WriteQueue {
 struct Queued {
     job: WriteJob,
     /// Called with the outcome once it is durable.
-    reply: Box<dyn FnOnce(Result<TouchedManifests, MemoryError>) + Send>,
+    reply: Box<dyn FnOnce(Result<(), MemoryError>) + Send>,
 }
 
 impl fmt::Debug for Queued {
@@ -50,7 +50,7 @@ impl TenantState {
         &self,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send + 'static,
     ) -> bool {
-        let reply = |done: Result<TouchedManifests, MemoryError>| {
+        let reply = |done: Result<(), MemoryError>| {
             if let Err(error) = done {
                 tracing::warn!(%error, "a recall could not be written down");
             }
@@ -71,16 +71,14 @@ impl TenantState {
     ) -> Result<T, MemoryError> {
         let (answer, mut answered) = oneshot::channel();
         let made = Arc::new(Mutex::new(None));
-        let (makes, state) = (Arc::clone(&made), Arc::clone(self));
+        let makes = Arc::clone(&made);
         let job: WriteJob = Box::new(move |writer| {
             *lock(&makes) = Some(job(writer)?);
             Ok(())
         });
-        let reply = Box::new(move |done: Result<TouchedManifests, MemoryError>| {
+        let reply = Box::new(move |done: Result<(), MemoryError>| {
             let made = lock(&made).take();
-            // Invalidate before the reply, and even if the caller has stopped waiting.
-            state.manifests.forget(&done);
-            let result = done.and_then(|_| made.ok_or(EngineError::Stopping.into()));
+            let result = done.and_then(|()| made.ok_or(EngineError::Stopping.into()));
             drop(answer.send(result));
         });
         self.queue.push(Queued { job, reply }, JOBS_MAX)?;

@@ -89,7 +89,6 @@ impl MemoryWriter<'_> {
     pub fn pin(&self, ids: &[MemoryId], pin: Pin, at: Timestamp) -> StoreResult<usize> {
         let sql = "UPDATE memories SET pin = ?, pin_changed = ? WHERE id = ? AND pin IS NULL
                    AND superseded_by IS NULL";
-        self.touch_all();
         let mut pinned = 0;
         for id in ids {
             pinned += self.change(sql, params![pin as u8, moment(at), id.to_bytes()])?;
@@ -100,7 +99,6 @@ impl MemoryWriter<'_> {
     /// Removes pins set by a consolidation, never those of the bot. Returns how many.
     pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> StoreResult<usize> {
         let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
-        self.touch_all();
         let mut unpinned = 0;
         for id in ids {
             let parameters = params![moment(at), id.to_bytes(), Pin::Consolidation as u8];

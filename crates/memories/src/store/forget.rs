@@ -251,7 +251,6 @@ impl MemoryWriter<'_> {
         if let ForgetRequest::Subject(subject) = request {
             let sql = "DELETE FROM partitions WHERE no = ?";
             self.run(sql, params![criteria.owner])?;
-            self.touch_all();
             let sql = "INSERT INTO forgotten (subject, at) VALUES (?, ?)
                        ON CONFLICT (subject) DO UPDATE SET at =
                        CASE WHEN excluded.at > forgotten.at THEN excluded.at ELSE forgotten.at END";

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use memoird_core::ids::Subject;
 use memoird_core::words::Languages;
 use rusqlite::params;
 
 use super::row::{content_hash, limit, partition_of, range};
 use super::sql::{Connection, Sql, StoreResult};
 use super::word_index::{IndexWords, MATCHES_MAX, TermCount, TermLookup};
-use crate::rules::{Memory, Visibility};
 
 /// Segments of the index that trigger a merge. A search looks up each word in all segments.
 const SEGMENTS_MAX: u64 = 6;
@@ -39,8 +37,6 @@ impl Prepared {
 pub(super) struct Pending {
     changes: Vec<(i64, Change)>,
     applied: usize,
-    /// Manifests invalidated by the current job.
-    pub(super) touch: TouchedManifests,
     /// Whether the current job can no longer be rejected.
     is_decided: bool,
 }
@@ -60,28 +56,6 @@ struct RowChange<'a> {
     is: Option<&'a str>,
     /// Words of the new text, if they were already extracted.
     words: Option<&'a IndexWords>,
-}
-
-/// The manifests that a job invalidated, by subject.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum TouchedManifests {
-    #[default]
-    Nothing,
-    One(Subject),
-    /// All subjects.
-    All,
-}
-
-impl TouchedManifests {
-    /// Adds the subjects that see this memory.
-    pub(super) fn add(&mut self, memory: &Memory) {
-        let is_shared = memory.visibility == Visibility::Team;
-        *self = match std::mem::take(self) {
-            Self::Nothing if !is_shared => Self::One(memory.subject.clone()),
-            Self::One(subject) if !is_shared && subject == memory.subject => Self::One(subject),
-            _ => Self::All,
-        };
-    }
 }
 
 /// A position in [`Pending`] to roll back to.
@@ -121,7 +95,6 @@ impl Pending {
     pub(super) fn reset(&mut self, mark: Savepoint) {
         self.changes.truncate(mark.changes);
         self.applied = mark.applied;
-        self.touch = TouchedManifests::Nothing;
     }
 
     pub(super) fn apply(&mut self, connection: Connection<'_>) -> StoreResult<()> {

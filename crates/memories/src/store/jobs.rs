@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use super::index::{Pending, TouchedManifests};
+use super::index::Pending;
 use super::sql::Connection;
 use super::writer::MemoryWriter;
 use crate::MemoryError;
@@ -11,8 +11,8 @@ use crate::MemoryError;
 /// A write. If it is rejected, everything it wrote is rolled back, and no other job.
 pub type WriteJob = Box<dyn FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError> + Send>;
 
-/// Per job: the manifests it invalidated, or why it was rejected.
-pub(super) type JobResults = Result<Vec<Result<TouchedManifests, MemoryError>>, MemoryError>;
+/// Per job: why it was rejected, if it was.
+pub(super) type JobResults = Result<Vec<Result<(), MemoryError>>, MemoryError>;
 
 /// Runs all jobs in order within a transaction.
 ///
@@ -38,14 +38,14 @@ fn try_job(
     path: Option<&Path>,
     pending: &RefCell<Pending>,
     job: WriteJob,
-) -> Result<Result<TouchedManifests, MemoryError>, MemoryError> {
+) -> Result<Result<(), MemoryError>, MemoryError> {
     let mark = pending.borrow().mark();
     let changes = transaction.changes();
     transaction.control("SAVEPOINT job")?;
     let done = job(&MemoryWriter::new(transaction, pending, path));
     let is_decided = pending.borrow_mut().end_job();
     let outcome = match done {
-        Ok(()) => Ok(std::mem::take(&mut pending.borrow_mut().touch)),
+        Ok(()) => Ok(()),
         Err(refusal) if is_decided && transaction.changes() == changes => {
             pending.borrow_mut().reset(mark);
             if refusal.is_refusal() {

@@ -10,10 +10,9 @@ use memoird_core::words::Languages;
 use rusqlite::{ToSql, params};
 
 use super::index::Pending;
-use super::requests::ManifestRows;
 use super::row::{BEGINS, MemoryRow, TEAM, damaged, find_partition, limit, prefix_bounds};
 use super::sql::{Connection, Row, Sql, StoreResult};
-use super::time::{moment, timestamp};
+use super::time::moment;
 use super::vectors;
 use crate::MemoryError;
 use crate::requests::{ListRequest, MemoryPage, MemoryStats};
@@ -195,34 +194,30 @@ impl MemoryReader<'_> {
         }
     }
 
-    /// Reads up to `max` memories for a subject's manifest: its own and those of the team.
+    /// Reads up to `max` memories for a subject's manifest, its own and those of the team.
+    ///
+    /// They are ordered: pinned first, then by importance, then newest first. Also returns their
+    /// total number.
     pub fn manifest(
         &self,
         subject: &Subject,
         now: Timestamp,
         max: usize,
-    ) -> StoreResult<ManifestRows> {
-        let mut rows = ManifestRows::default();
+    ) -> StoreResult<(Vec<Memory>, u64)> {
+        let (mut memories, mut total) = (Vec::new(), 0);
         let own = find_partition(self.connection, subject)?;
         let rest = "WHERE partition = ?1 AND superseded_by IS NULL
              AND (expires IS NULL OR expires > ?2)
              ORDER BY pin IS NULL, importance DESC, id DESC LIMIT ?3";
-        let count = "SELECT count(*), min(expires) FROM memories
-             WHERE partition = ? AND superseded_by IS NULL
+        let count = "SELECT count(*) FROM memories WHERE partition = ? AND superseded_by IS NULL
              AND (expires IS NULL OR expires > ?)";
         for partition in own.into_iter().chain([TEAM]) {
             let parameters = params![partition, moment(now), limit(max)];
             let found = MemoryRow::all(self.connection, rest, parameters)?;
-            rows.memories
-                .extend(found.into_iter().map(|row| row.memory));
-            let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, row.get::<Option<i64>>(1)?));
-            let found = self.one(count, params![partition, moment(now)], read)?;
-            let (total, expires) = found.unwrap_or_default();
-            rows.total += total.unsigned_abs();
-            let expires = expires.map(timestamp);
-            rows.expires_at = rows.expires_at.into_iter().chain(expires).min();
+            memories.extend(found.into_iter().map(|row| row.memory));
+            total += self.count(count, params![partition, moment(now)])?;
         }
-        rows.memories.sort_by(|one, other| {
+        memories.sort_by(|one: &Memory, other| {
             let by_importance = other.importance.total_cmp(&one.importance);
             one.pin
                 .is_none()
@@ -230,8 +225,8 @@ impl MemoryReader<'_> {
                 .then(by_importance)
                 .then(other.id.cmp(&one.id))
         });
-        rows.memories.truncate(max);
-        Ok(rows)
+        memories.truncate(max);
+        Ok((memories, total))
     }
 
     /// Counts the memories, and how many have a vector of `model`.

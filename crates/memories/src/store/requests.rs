@@ -56,18 +56,6 @@ impl From<Judgement> for Scores {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct ManifestRows {
-    /// Ordered: pinned first, then by importance, then newest first.
-    pub memories: Vec<Memory>,
-    /// Total number, including those beyond the limit.
-    pub total: u64,
-    /// Earliest expiry among all of them.
-    ///
-    /// The manifest is valid until then, or until the next write.
-    pub expires_at: Option<Timestamp>,
-}
-
 /// A text that is due to be embedded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {

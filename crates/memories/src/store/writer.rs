@@ -12,7 +12,7 @@ use memoird_core::sha256::Sha256;
 use memoird_core::time::Timestamp;
 use rusqlite::{ToSql, params};
 
-use super::index::{Pending, Prepared, TouchedManifests};
+use super::index::{Pending, Prepared};
 use super::places;
 use super::reader::MemoryReader;
 use super::requests::Embedding;
@@ -97,7 +97,6 @@ impl<'a> MemoryWriter<'a> {
         let text = &row.memory.content;
         let says = prepared.map_or_else(|| content_hash(text), |prepared| prepared.says);
         row.insert(self.connection, says)?;
-        self.pending.borrow_mut().touch.add(&row.memory);
         self.add_tags(&row)?;
         if row.memory.superseded_by.is_none() {
             let words = prepared.map(|prepared| prepared.words.clone());
@@ -124,8 +123,6 @@ impl<'a> MemoryWriter<'a> {
             row.pin_changed = Some(moment(new.updated_at));
         }
         row.replace(self.connection, was.no)?;
-        self.pending.borrow_mut().touch.add(old);
-        self.pending.borrow_mut().touch.add(new);
         let is_moved = was.no != row.no;
         if is_moved || old.tags != new.tags {
             self.remove_tags(was.no, &old.tags)?;
@@ -185,7 +182,6 @@ impl<'a> MemoryWriter<'a> {
         counts: &mut ForgetOutcome,
     ) -> StoreResult<()> {
         let no = doomed.no;
-        self.touch_all();
         if doomed.is_history {
             counts.superseded += 1;
         } else {
@@ -262,11 +258,6 @@ impl<'a> MemoryWriter<'a> {
             self.connection.control("RELEASE job")?;
         }
         Ok(())
-    }
-
-    /// Invalidates the manifests of all subjects.
-    pub(super) fn touch_all(&self) {
-        self.pending.borrow_mut().touch = TouchedManifests::All;
     }
 
     /// Queues a text for embedding, unless it already has a vector of the model in use.

@@ -1,52 +1,18 @@
-//! Manifests are requested at every turn: they are cached, and never older than the last response.
+//! Manifests are never older than the last response.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::time::Timestamp;
-use memoird_engine::{Blocking, Machine};
+use memoird_engine::Machine;
 use memoird_memories::rules::{MemoryKind, Patch, Visibility};
 use memoird_memories::{ForgetRequest, RememberRequest};
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{ANN, BOB, acme, fact, subject, team, world};
-use crate::kit::Dice;
 use crate::world::Bot;
-use crate::world::World;
 
 async fn both(bot: &Bot) -> (String, String) {
     (bot.manifest(ANN).await, bot.manifest(BOB).await)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_manifest_is_made_once_as_long_as_nothing_changes() {
-    let world = world();
-    let bot = acme(&world.open().await);
-    bot.learn(ANN, "likes tea").await;
-    let get = async || {
-        bot.memories
-            .recall
-            .manifest(&bot.tenant, subject(ANN), 0, 0)
-            .await
-            .unwrap()
-    };
-    let first = get().await;
-    assert!(Arc::ptr_eq(&first, &get().await));
-    bot.learn(BOB, "likes coffee").await;
-    assert!(
-        Arc::ptr_eq(&first, &get().await),
-        "another's memory is none of hers"
-    );
-    bot.learn(ANN, "likes chess").await;
-    assert_eq!(get().await.lines, 2);
-    let short = bot
-        .memories
-        .recall
-        .manifest(&bot.tenant, subject(ANN), 1, 0)
-        .await
-        .unwrap();
-    assert!(short.truncated && get().await.lines == 2, "caps do not mix");
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +77,7 @@ async fn every_change_is_seen_by_whom_it_concerns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_expires_leaves_a_manifest_that_is_kept() {
+async fn expired_memories_are_not_in_a_manifest() {
     let world = world();
     let bot = acme(&world.open().await);
     let now_ms = world.machine.now().wall.as_ms();
@@ -162,38 +128,4 @@ async fn pinned_ones_stand_first() {
         lines[0].contains("pinned") && lines[1].contains("important"),
         "{manifest}"
     );
-}
-
-/// Concurrent reads and writes on a pool: a manifest requested after a write contains it.
-///
-/// An older read may complete after the write.
-#[tokio::test]
-async fn no_manifest_that_was_read_before_a_write_is_kept_after_it() {
-    let seed = 11;
-    println!("seed {seed}");
-    let mut dice = Dice(seed);
-    let world = World {
-        blocking: Blocking::Pool,
-        ..world()
-    };
-    let bot = acme(&world.open().await);
-    for number in 0..150 {
-        let mut reads = JoinSet::new();
-        for _ in 0..dice.below(4) {
-            let bot = bot.clone();
-            reads.spawn(async move { bot.manifest(ANN).await });
-        }
-        if dice.once_in(2) {
-            tokio::task::yield_now().await;
-        }
-        let content = format!("number {number}.");
-        let id = bot.learn(ANN, &content).await;
-        assert!(bot.manifest(ANN).await.contains(&content));
-        while reads.join_next().await.is_some() {}
-        assert!(bot.manifest(ANN).await.contains(&content));
-        if number >= 100 {
-            bot.forget(ForgetRequest::One(id)).await.unwrap();
-            assert!(!bot.manifest(ANN).await.contains(&content));
-        }
-    }
 }

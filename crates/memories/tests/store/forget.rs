@@ -158,7 +158,7 @@ fn a_subject_is_gone_as_soon_as_the_job_begins_and_what_it_says_later_stays() {
         .memories
         .read(|reader| reader.manifest(&subject("ann"), at(1), 9))
         .unwrap();
-    assert!(manifest.memories.is_empty());
+    assert!(manifest.0.is_empty());
     // Stated again while the job runs, with the same words and key.
     keyed.memory.id = id(32);
     let done = kit.remember(keyed);

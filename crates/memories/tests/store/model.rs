@@ -393,15 +393,12 @@ impl Both {
             } else {
                 assert!(near.is_subset(&expected), "{who} by meaning");
             }
-            let manifest = kit
+            let (memories, total) = kit
                 .memories
                 .read(|reader| reader.manifest(&who, now, 1_000))
                 .unwrap();
-            let told: BTreeSet<u64> = manifest.memories.iter().map(|m| number(m.id)).collect();
-            assert_eq!(
-                (told, manifest.total),
-                (expected.clone(), expected.len() as u64)
-            );
+            let told: BTreeSet<u64> = memories.iter().map(|m| number(m.id)).collect();
+            assert_eq!((told, total), (expected.clone(), expected.len() as u64));
         }
         kit.check_indexes();
     }
