@@ -59,7 +59,7 @@ pub fn conflicts(
     count_max: usize,
     cosine: impl Fn(usize, usize) -> Option<f64>,
 ) -> (Vec<Pair>, bool) {
-    let told: Vec<TextFeatures> = texts.iter().map(|text| TextFeatures::of(text)).collect();
+    let told: Vec<TextFeatures> = texts.iter().map(|text| TextFeatures::new(text)).collect();
     let mut having: HashMap<&str, Vec<usize>> = HashMap::new();
     let mut found = Vec::new();
     let mut has_more = false;
@@ -153,7 +153,7 @@ impl TextFeatures {
         count
     }
 
-    fn of(text: &str) -> Self {
+    fn new(text: &str) -> Self {
         let (numbers, negations): (Vec<String>, Vec<String>) = numbers_and_negations(text)
             .into_iter()
             .partition(|found| found.contains(char::is_numeric));
@@ -190,7 +190,7 @@ impl TextFeatures {
 mod tests {
     use super::*;
 
-    fn of(one: &str, other: &str) -> Option<Difference> {
+    fn difference(one: &str, other: &str) -> Option<Difference> {
         let (found, _) = conflicts(&[one, other], 10, |_, _| None);
         found.first().map(|pair| pair.difference)
     }
@@ -221,8 +221,8 @@ mod tests {
             ("Saya makan daging", "Saya tidak makan daging", Negation),
             ("मेरी उम्र ३० साल है", "मेरी उम्र 31 साल है", Numbers),
         ] {
-            assert_eq!(of(one, other), Some(expected), "{one} / {other}");
-            assert_eq!(of(other, one), Some(expected), "{other} / {one}");
+            assert_eq!(difference(one, other), Some(expected), "{one} / {other}");
+            assert_eq!(difference(other, one), Some(expected), "{other} / {one}");
         }
     }
 
@@ -241,7 +241,7 @@ mod tests {
             ("", ""),
             ("the", "a"),
         ] {
-            assert_eq!(of(one, other), None, "{one} / {other}");
+            assert_eq!(difference(one, other), None, "{one} / {other}");
         }
     }
 

@@ -186,7 +186,7 @@ pub fn replaced(entries: &[Value]) -> impl Iterator<Item = MemoryId> + '_ {
 
 /// Validates the entries, in order.
 pub fn judge(entries: &[Value], shown: &ExtractionInput<'_>) -> Vec<CheckedEntry> {
-    let said = TurnWords::of(shown);
+    let said = TurnWords::new(shown);
     let mut judged: Vec<CheckedEntry> = entries
         .iter()
         .enumerate()
@@ -423,7 +423,7 @@ struct TurnWords {
 }
 
 impl TurnWords {
-    fn of(shown: &ExtractionInput<'_>) -> Self {
+    fn new(shown: &ExtractionInput<'_>) -> Self {
         let mut said = Self {
             user: HashSet::new(),
             tools: HashSet::new(),

@@ -76,7 +76,7 @@ impl ContentWords {
     ///
     /// They are known for English only. In other languages the question words, which are on no list,
     /// would count as content.
-    pub(crate) fn of(text: &str, query: &Query) -> Option<Self> {
+    pub(crate) fn new(text: &str, query: &Query) -> Option<Self> {
         let is_english = Languages::detect(text) == Languages::default()
             && tokens(text).any(|token| token.word.is_ascii() && is_stop_word(&token.folded()));
         let is_content = |word: &str| {
@@ -135,7 +135,7 @@ mod tests {
     fn shared(query: &str, memory: &str) -> Option<SharedWords> {
         let terms = Query::new(query, Languages::default());
         let statistics = Statistics::default();
-        let words = ContentWords::of(query, &terms)?;
+        let words = ContentWords::new(query, &terms)?;
         Some(words.shared_with(memory, &Scorer::new(&terms, &statistics)))
     }
 

@@ -52,7 +52,7 @@ pub fn manifest(memories: &[Memory], total: u64, caps: Caps) -> Manifest {
         lines.push(line);
     }
     if lines.len() as u64 == total {
-        return Manifest::of(&lines, false);
+        return Manifest::new(&lines, false);
     }
     let bitten = if is_out_of_bytes {
         format!("{} bytes", caps.bytes)
@@ -79,11 +79,11 @@ pub fn manifest(memories: &[Memory], total: u64, caps: Caps) -> Manifest {
             break;
         }
     }
-    Manifest::of(&lines, true)
+    Manifest::new(&lines, true)
 }
 
 impl Manifest {
-    fn of(lines: &[String], truncated: bool) -> Self {
+    fn new(lines: &[String], truncated: bool) -> Self {
         Self {
             text: lines.join("\n"),
             lines: lines.len(),

@@ -61,7 +61,7 @@ impl Facts {
             NearDuplicate::Merge | NearDuplicate::Keep | NearDuplicate::Apart => None,
         };
         let config = self.storage.config();
-        let prepared = Prepared::of(&command.memory.content);
+        let prepared = Prepared::new(&command.memory.content);
         let done = self
             .storage
             .write(&tenant.id, move |writer| {

@@ -212,7 +212,7 @@ impl MemoryReader<'_> {
             DocumentOperation::Get(get) => Some(get),
             DocumentOperation::Put(_) | DocumentOperation::Delete(_) => None,
         });
-        gets.map(|get| DocumentOutcome::of(self.document(&get.name, now)?, &mut bytes_left))
+        gets.map(|get| DocumentOutcome::from_get(self.document(&get.name, now)?, &mut bytes_left))
             .collect()
     }
 
@@ -266,7 +266,7 @@ impl MemoryWriter<'_> {
             let outcome = match operation {
                 DocumentOperation::Get(get) => self
                     .read_document(get, at)
-                    .and_then(|found| DocumentOutcome::of(found, &mut bytes_left)),
+                    .and_then(|found| DocumentOutcome::from_get(found, &mut bytes_left)),
                 DocumentOperation::Put(put) => {
                     let put = self.put_document(put, limits, at);
                     put.map(DocumentOutcome::Document)
@@ -515,7 +515,7 @@ impl DocumentRow {
 
 impl DocumentOutcome {
     /// Result of a get. Fails if the value exceeds the bytes left in the response.
-    fn of(document: Option<Document>, bytes_left: &mut usize) -> StoreResult<Self> {
+    fn from_get(document: Option<Document>, bytes_left: &mut usize) -> StoreResult<Self> {
         let Some(document) = document else {
             return Ok(Self::Absent);
         };

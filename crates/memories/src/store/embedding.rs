@@ -212,7 +212,7 @@ impl MemoryReader<'_> {
             &[search.partition],
             &filter,
             search.values,
-            Wanted::of(NEAR_MAX),
+            Wanted::new(NEAR_MAX),
         )?;
         for (no, cosine) in near {
             if cosine >= f64::from(search.cosine_min) {

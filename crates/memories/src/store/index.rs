@@ -21,10 +21,10 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    pub fn of(content: &str) -> Self {
+    pub fn new(content: &str) -> Self {
         Self {
             says: content_hash(content),
-            words: IndexWords::of(content),
+            words: IndexWords::new(content),
         }
     }
 }
@@ -162,7 +162,7 @@ pub(super) fn look_up(
 
 /// Indexes the words of a memory that is missing in the index, and records their language.
 pub(super) fn add(connection: Connection<'_>, no: i64, text: &str) -> StoreResult<()> {
-    add_words(connection, no, &IndexWords::of(text))
+    add_words(connection, no, &IndexWords::new(text))
 }
 
 fn add_words(connection: Connection<'_>, no: i64, added: &IndexWords) -> StoreResult<()> {
@@ -177,7 +177,7 @@ fn add_words(connection: Connection<'_>, no: i64, added: &IndexWords) -> StoreRe
 
 /// Removes the words of a memory from the index.
 pub(super) fn remove(connection: Connection<'_>, no: i64, text: &str) -> StoreResult<()> {
-    connection.remove_words(no, &IndexWords::of(text))
+    connection.remove_words(no, &IndexWords::new(text))
 }
 
 /// Number of the last reindexed memory. `None` if all memories are reindexed.

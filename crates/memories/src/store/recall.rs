@@ -81,7 +81,7 @@ impl MemoryReader<'_> {
         };
         if let Some((model, vector)) = model {
             vectors::check(model, vector)?;
-            let wanted = Wanted::of(request.limit);
+            let wanted = Wanted::new(request.limit);
             let near =
                 self.connection
                     .nearest(model, &partitions, &filter, &vector.values, wanted)?;
@@ -90,7 +90,7 @@ impl MemoryReader<'_> {
         self.add_neighbours(&filter, &mut lists, &mut numbers)?;
         // Every memory gets both scores, whichever search found it.
         let scorer = Scorer::new(&query, &statistics);
-        let content_words = ContentWords::of(&request.query, &query);
+        let content_words = ContentWords::new(&request.query, &query);
         let near = lists.vector.iter();
         let mut cosines: HashMap<MemoryId, f64> = near.map(|one| (one.id, one.score)).collect();
         if let Some((model, vector)) = model {
@@ -141,7 +141,7 @@ impl MemoryReader<'_> {
             let Some(memory) = found.get(&other) else {
                 continue;
             };
-            if memory.id == id || !filter.passes(other, FilterColumns::of(memory)) {
+            if memory.id == id || !filter.passes(other, FilterColumns::new(memory)) {
                 continue;
             }
             let pair = if is_after {

@@ -71,7 +71,7 @@ impl MemoryWriter<'_> {
         limits: &MemoryLimits,
     ) -> StoreResult<RememberOutcome> {
         let writing = Writing {
-            prepared: &Prepared::of(&command.memory.content),
+            prepared: &Prepared::new(&command.memory.content),
             is_alone: false,
             limits,
         };

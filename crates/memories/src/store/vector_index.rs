@@ -23,7 +23,7 @@ pub(super) struct FilterColumns {
 }
 
 impl FilterColumns {
-    pub(super) fn of(memory: &Memory) -> Self {
+    pub(super) fn new(memory: &Memory) -> Self {
         Self {
             kind: memory.kind as u8,
             observed: moment(memory.observed_at),
@@ -60,7 +60,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn of(count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
         Self {
             count,
             chosen_max: count.saturating_mul(CHOSEN_PER_WANTED).max(CHOSEN_MIN),

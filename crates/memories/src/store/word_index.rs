@@ -24,7 +24,7 @@ pub(super) struct IndexWords {
 }
 
 impl IndexWords {
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn new(text: &str) -> Self {
         let mut words = String::with_capacity(text.len() + 16);
         let language = add_index_words(text, &mut words);
         Self { words, language }

@@ -146,9 +146,9 @@ impl<'a> MemoryWriter<'a> {
             self.connection.remove_vector(was.no)?;
             self.dequeue(was.no)?;
         } else {
-            if is_moved || FilterColumns::of(old) != FilterColumns::of(new) {
+            if is_moved || FilterColumns::new(old) != FilterColumns::new(new) {
                 self.connection
-                    .move_vector(was.no, row.no, FilterColumns::of(new))?;
+                    .move_vector(was.no, row.no, FilterColumns::new(new))?;
             }
             if is_moved {
                 self.dequeue(was.no)?;
@@ -280,7 +280,7 @@ impl<'a> MemoryWriter<'a> {
         model: Model,
         vector: &Embedding,
     ) -> StoreResult<()> {
-        let columns = FilterColumns::of(&row.memory);
+        let columns = FilterColumns::new(&row.memory);
         vectors::put(self.connection, row.no, model, columns, vector)?;
         self.dequeue(row.no).map(drop)
     }

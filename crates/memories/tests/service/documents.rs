@@ -74,7 +74,7 @@ async fn a_tenant_whose_file_is_damaged_holds_up_nobody_elses_maintenance() {
     let dir = world.memories.as_ref().unwrap().dir.path();
     std::fs::write(dir.join("bad.db"), "no database at all\n".repeat(1_000)).unwrap();
     let house = world.open().await;
-    let (bot, bad) = (acme(&house), Bot::of(&house, "bad"));
+    let (bot, bad) = (acme(&house), Bot::new(&house, "bad"));
     bot.put(put("short", Some(HOUR))).await;
     let forget = ForgetRequest::Subject(subject(ANN));
     bad.forget(forget).await.unwrap_err();

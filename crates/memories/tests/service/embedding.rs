@@ -444,7 +444,7 @@ async fn one_tenants_heap_of_texts_is_in_nobodys_way() {
         .tenants
         .push(tenant("zebra", Default::default()));
     let engine = world.open().await;
-    let (heap, zebra) = (acme(&engine), Bot::of(&engine, "zebra"));
+    let (heap, zebra) = (acme(&engine), Bot::new(&engine, "zebra"));
     embedder.feels(Mood::Hangs);
     learn(&heap, 400).await;
     settle().await;

@@ -491,7 +491,7 @@ async fn of_each_tenant_few_sessions_are_looked_at_at_once() {
     }
     let id = TenantId::parse("other").unwrap();
     house.tenants.get_or_insert(&id);
-    let other = Bot::of(&house, "other");
+    let other = Bot::new(&house, "other");
     other.tell("o", BOB, "I like tea").await;
     asked(&model, 3).await;
     let whose: Vec<_> = model

@@ -261,7 +261,7 @@ impl Daemon {
                 machine: Arc::new(TestMachine::resume(base, base.0 + 1)),
                 blocking: memoird_engine::Blocking::Inline,
                 memories: Some(match dir {
-                    Some(dir) => Folder::of(dir),
+                    Some(dir) => Folder::in_dir(dir),
                     None => Folder::new(),
                 }),
             };
@@ -276,5 +276,5 @@ impl Daemon {
 
 /// The bot of the only tenant.
 fn acme(house: &House) -> Bot {
-    Bot::of(house, ACME)
+    Bot::new(house, ACME)
 }

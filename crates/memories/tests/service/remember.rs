@@ -409,7 +409,7 @@ async fn tenants_share_nothing() {
         .tenants
         .push(crate::kit::tenant("other", Default::default()));
     let engine = world.open().await;
-    let (bot, other) = (acme(&engine), Bot::of(&engine, "other"));
+    let (bot, other) = (acme(&engine), Bot::new(&engine, "other"));
     let ask = RememberRequest {
         visibility: Visibility::Team,
         ..keyed(1, "likes tea")

@@ -76,7 +76,7 @@ impl Simulation {
     }
 
     fn bot(&self, place: usize) -> Bot {
-        Bot::of(&self.engine, TENANTS[place])
+        Bot::new(&self.engine, TENANTS[place])
     }
 
     fn ask(&mut self) -> RememberRequest {

@@ -60,11 +60,11 @@ pub(crate) struct Folder {
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Self::of(Arc::new(tempfile::tempdir().unwrap()))
+        Self::in_dir(Arc::new(tempfile::tempdir().unwrap()))
     }
 
     /// The same directory, opened independently of files that are open.
-    pub(crate) fn of(dir: Arc<TempDir>) -> Self {
+    pub(crate) fn in_dir(dir: Arc<TempDir>) -> Self {
         let files = MemoryStore::open(dir.path(), &FilesOptions::default()).unwrap();
         Self {
             dir,
@@ -156,7 +156,7 @@ impl Deref for Bot {
 }
 
 impl Bot {
-    pub(crate) fn of(house: &House, tenant: &str) -> Self {
+    pub(crate) fn new(house: &House, tenant: &str) -> Self {
         let client = crate::bot::Bot::new(&house.engine, tenant);
         Self {
             tenant: Arc::clone(&client.tenant),

@@ -53,7 +53,7 @@ impl DocumentFilter {
     ///
     /// # Errors
     /// If there are too many texts, or they are too long.
-    pub fn of_texts(texts: BTreeMap<String, String>) -> Result<Self, String> {
+    pub fn from_texts(texts: BTreeMap<String, String>) -> Result<Self, String> {
         let bytes: usize = texts
             .iter()
             .map(|(name, text)| name.len() + text.len())
@@ -282,7 +282,7 @@ mod tests {
             let texts = texts
                 .iter()
                 .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
-            DocumentFilter::of_texts(texts.collect())
+            DocumentFilter::from_texts(texts.collect())
         };
         let json = br#"{"a": "b", "$gt": "1", "n": 1, "empty": ""}"#;
         for (texts, fits) in [

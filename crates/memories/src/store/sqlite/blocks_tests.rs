@@ -103,7 +103,7 @@ fn exactly(connection: &Connection, query: &[f32]) -> Vec<i64> {
 }
 
 fn by_bits(connection: &Connection, model: Model, query: &[f32]) -> Vec<i64> {
-    let wanted = Wanted::of(WANTED);
+    let wanted = Wanted::new(WANTED);
     let found = connection
         .nearest(model, &[PARTITION], &filter(), query, wanted)
         .unwrap();
@@ -168,7 +168,7 @@ fn a_block_holds_its_numbers_apart() {
     }
     let model = find_model(&connection, "m").unwrap().unwrap();
     let seen = |filter: &Filter| {
-        let wanted = Wanted::of(9);
+        let wanted = Wanted::new(9);
         let found = connection
             .nearest(model, &[PARTITION], filter, &[1.0; 8], wanted)
             .unwrap();

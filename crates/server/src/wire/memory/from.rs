@@ -146,7 +146,7 @@ fn metadata_filter(json: &str, texts: Texts) -> Result<Option<DocumentFilter>, R
         return Ok(by_json);
     }
     let by_texts =
-        DocumentFilter::of_texts(texts).map_err(|problem| invalid("metadata", problem))?;
+        DocumentFilter::from_texts(texts).map_err(|problem| invalid("metadata", problem))?;
     Ok(Some(match by_json {
         Some(by_json) => by_json.and(by_texts),
         None => by_texts,
