@@ -41,13 +41,13 @@ use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 use memoird_store::StoreError;
 
-pub(crate) use index::is_scattered;
 pub use index::Prepared;
+pub(crate) use index::is_scattered;
 pub use jobs::WriteJob;
 pub use reader::MemoryReader;
 pub use requests::{
     Due, Embedding, ExtractionCursor, ForgetProgress, Hit, Imported, Lease, RecallEvent,
-    RecallLists, RememberCommand, Scores,
+    RememberCommand,
 };
 pub use sqlite::{FilesOptions, tenant_files};
 pub use transfer::Contents;
@@ -172,10 +172,7 @@ impl TenantMemories {
     /// # Errors
     /// If the transaction failed. Nothing was written then, unless the outcome of a commit is
     /// unknown.
-    pub fn write(
-        &self,
-        jobs: Vec<WriteJob>,
-    ) -> Result<Vec<Result<(), MemoryError>>, MemoryError> {
+    pub fn write(&self, jobs: Vec<WriteJob>) -> Result<Vec<Result<(), MemoryError>>, MemoryError> {
         self.transact(|connection| do_jobs(connection, self.0.path(), jobs))
     }
 

@@ -4,41 +4,26 @@
 //! shares of the best score, not as reciprocal ranks: with ranks, two middling places beat a first
 //! place won by a wide margin, and hybrid recall was worse than lexical recall alone.
 
-use std::cmp::Ordering;
-
 use memoird_core::config::{AsText, Days, Problems};
 use memoird_core::time::Timestamp;
+use memoird_core::words::ranking::Judgement;
 use serde::{Deserialize, Serialize};
 
-use super::MemoryKind;
 use super::floor::SharedWords;
+use super::{Memory, MemoryKind};
 
 /// The lowest possible cosine.
 const COSINE_MIN: f64 = -1.0;
 const DAY_MS: f64 = 24.0 * 60.0 * 60.0 * 1_000.0;
 
-/// A memory with a score.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Ranked<Id> {
-    pub id: Id,
-    /// Lexical score (0 or more), cosine (-1 to 1) or fused score. Must be finite to be ranked.
-    pub score: f64,
-    /// Breaks ties: the newer memory comes first.
-    pub observed_at: Timestamp,
-}
-
 /// A possible hit, with its scores in both searches.
 ///
 /// A candidate that only one search found has the score of the other search as well.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Candidate<Id> {
-    pub id: Id,
-    /// Breaks ties: the newer memory comes first.
-    pub observed_at: Timestamp,
-    /// Lexical score: 0 or more, and 0 without any word of the query.
-    pub words: f64,
-    /// Share of the query's term weight that its words cover, from 0 to 1.
-    pub coverage: f64,
+pub struct Candidate {
+    pub memory: Memory,
+    /// Score, coverage and length in the lexical search. All 0 without any word of the query.
+    pub words: Judgement,
     /// Content words shared with the query. `None` if the query's content words are unknown.
     pub shared: Option<SharedWords>,
     /// Cosine to the query, from -1 to 1.
@@ -54,24 +39,26 @@ pub struct Candidate<Id> {
 }
 
 /// Input of the fusion.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Candidates<Id> {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Candidates {
     /// The best of both searches and their neighbors in the conversation, in no particular order.
-    pub list: Vec<Candidate<Id>>,
-    /// Pairs of candidates that directly follow each other in a conversation, the first one first.
-    pub said_after: Vec<(Id, Id)>,
-    /// Cosine that the embedder assigns to unrelated texts, below 1.
-    pub unrelated: f64,
+    pub list: Vec<Candidate>,
+    /// Indices of candidates that directly follow each other in a conversation, the first one first.
+    pub said_after: Vec<(usize, usize)>,
+    /// Approximate number of memories searched.
+    pub searched: u64,
 }
 
 /// A ranked result of the fusion.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fused<Id> {
-    /// The memory with its final score, 0 or more.
+pub struct Fused {
+    /// Index of the candidate.
+    pub place: usize,
+    /// Final score, 0 or more.
     ///
-    /// The score is up to 1 for the best in both searches, somewhat more next to another hit, times
-    /// [`HalfLives::factor`].
-    pub ranked: Ranked<Id>,
+    /// Up to 1 for the best in both searches, somewhat more next to another hit, times the factors
+    /// for importance and age.
+    pub score: f64,
     /// Rank in the lexical search, from 1. `None` if it was not among the best.
     pub lexical_rank: Option<u32>,
     /// Rank in the vector search, from 1. `None` if it was not among the best.
@@ -108,18 +95,6 @@ pub struct ScoreParts {
     ///
     /// The reply to a relevant question inherits part of the question's relevance.
     pub relevance: f64,
-}
-
-/// Properties of a memory that affect its score for any query.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Standing {
-    pub kind: MemoryKind,
-    /// From 0 to 1.
-    pub importance: f32,
-    /// Age in milliseconds. Negative ages count as 0.
-    pub age_ms: i64,
-    pub words: usize,
-    pub is_question: bool,
 }
 
 /// Days in which half of the maximum age penalty is reached, by kind.
@@ -207,30 +182,22 @@ impl HalfLives {
     /// how much the first place leads.
     ///
     /// A good hit raises the score of its neighbors in the conversation, because an answer seldom
-    /// repeats the words of its question. `standing` is called once per memory.
-    pub fn fuse<Id: Ord + Clone>(
-        &self,
-        candidates: &Candidates<Id>,
-        standing: impl Fn(&Id) -> Standing,
-    ) -> Vec<Fused<Id>> {
-        let mut list = candidates.list.clone();
-        list.retain(|one| one.words.is_finite() && one.cosine.is_none_or(f64::is_finite));
-        list.sort_by(|a, b| a.id.cmp(&b.id));
-        list.dedup_by(|a, b| a.id == b.id);
-        let standings: Vec<Standing> = list.iter().map(|one| standing(&one.id)).collect();
-        let mut parts = fused_scores(&list, &standings);
-        for (parts, one) in parts.iter_mut().zip(&list) {
-            parts.coverage = one.coverage;
-            parts.shared = one.shared;
-            parts.relevance = relevance(one, candidates.unrelated);
-        }
-        let place = |id: &Id| list.binary_search_by(|one| one.id.cmp(id)).ok();
-        for (first, second) in &candidates.said_after {
-            let (Some(first), Some(second)) = (place(first), place(second)) else {
-                continue;
+    /// repeats the words of its question. `unrelated` is the cosine that the embedder assigns to
+    /// unrelated texts, below 1. All scores must be finite.
+    pub fn fuse(&self, candidates: &Candidates, unrelated: f64, now: Timestamp) -> Vec<Fused> {
+        let list = &candidates.list;
+        let mut parts = fused_scores(list, unrelated);
+        for &(first, second) in &candidates.said_after {
+            let asks = list[first].is_question() && list[first].words.words <= QUESTION_WORDS_MAX;
+            let given = |one: usize, share: f64| {
+                // Only candidates found by a search raise their neighbors.
+                let is_found = list[one].is_lexical || list[one].is_near;
+                if is_found {
+                    parts[one].fused * share
+                } else {
+                    0.0
+                }
             };
-            let asks = standings[first].is_question && standings[first].words <= QUESTION_WORDS_MAX;
-            let given = |one: usize, share: f64| found(&list[one], parts[one].fused) * share;
             // Only the answer to a question may outrank its neighbor.
             let up_to = |one: usize, other: usize| (parts[one].fused - parts[other].fused).max(0.0);
             let to_first = given(second, BEFORE).min(up_to(second, first));
@@ -242,47 +209,78 @@ impl HalfLives {
             parts[first].beside = parts[first].beside.max(to_first);
             parts[second].beside = parts[second].beside.max(to_second);
             if asks {
-                let inherited = relevance(&list[first], candidates.unrelated) * AFTER_QUESTION;
+                let inherited = list[first].relevance(unrelated) * AFTER_QUESTION;
                 parts[second].relevance = parts[second].relevance.max(inherited);
                 parts[second].shared = list[second].shared.max(list[first].shared);
             }
         }
-        for (parts, standing) in parts.iter_mut().zip(&standings) {
-            parts.importance = importance(*standing);
-            parts.recency = self.recency(*standing);
+        for (parts, one) in parts.iter_mut().zip(list) {
+            parts.importance = importance(one.memory.importance);
+            parts.recency = self.recency(&one.memory, now);
         }
-        let lexical = ranks(&list, |one| one.is_lexical.then_some(one.words));
-        let near = ranks(&list, |one| one.cosine.filter(|_| one.is_near));
-        let mut fused: Vec<_> = list
-            .into_iter()
-            .enumerate()
-            .map(|(place, one)| Fused {
+        let lexical = ranks(list, |_, one| one.is_lexical.then_some(one.words.score));
+        let near = ranks(list, |_, one| one.cosine.filter(|_| one.is_near));
+        best_first(list, |place, _| Some(parts[place].score()))
+            .map(|place| Fused {
+                place,
+                score: parts[place].score(),
                 lexical_rank: lexical[place],
                 vector_rank: near[place],
-                ranked: Ranked {
-                    score: parts[place].score(),
-                    observed_at: one.observed_at,
-                    id: one.id,
-                },
                 parts: parts[place],
             })
-            .collect();
-        fused.sort_by(|a, b| a.ranked.order(&b.ranked));
-        fused
+            .collect()
     }
 
-    /// Factor above 0 for importance and age.
-    ///
-    /// It is equal for memories of the same kind, importance and age, so it changes no order among
-    /// them.
-    pub fn factor(&self, standing: Standing) -> f64 {
-        (importance(standing) * self.recency(standing)).max(f64::MIN_POSITIVE)
-    }
-
-    fn recency(&self, standing: Standing) -> f64 {
-        let days = standing.age_ms.max(0) as f64 / DAY_MS;
-        let half_lives = days / self.days(standing.kind).max(f64::MIN_POSITIVE);
+    fn recency(&self, memory: &Memory, now: Timestamp) -> f64 {
+        let days = memory.age_ms(now) as f64 / DAY_MS;
+        let half_lives = days / self.days(memory.kind).max(f64::MIN_POSITIVE);
         RECENCY_FLOOR + (1.0 - RECENCY_FLOOR) * (-half_lives).exp2()
+    }
+}
+
+impl Candidate {
+    /// A candidate without scores.
+    pub fn new(memory: Memory) -> Self {
+        Self {
+            memory,
+            words: Judgement::default(),
+            shared: None,
+            cosine: None,
+            is_lexical: false,
+            is_near: false,
+            judged: None,
+        }
+    }
+
+    fn is_question(&self) -> bool {
+        is_question(&self.memory.content)
+    }
+
+    /// Relevance to the query, from 0 to 1.
+    ///
+    /// It is independent of the other candidates, so that an unrelated query has a low best
+    /// relevance. With a vector, it is the cosine rescaled so that unrelated memories have 0, plus a
+    /// bonus for shared words. Without one, it is the share of the query that the words cover.
+    fn relevance(&self, unrelated: f64) -> f64 {
+        let Some(cosine) = self.cosine else {
+            return self.words.coverage;
+        };
+        let rescaled = (cosine - unrelated) / (1.0 - unrelated);
+        let words = self
+            .shared
+            .map_or(self.words.coverage, SharedWords::evidence);
+        (rescaled + WORDS_BONUS * words).clamp(0.0, 1.0)
+    }
+
+    /// Factor for the length and the form of the text.
+    fn form(&self) -> f64 {
+        let shortness = (-(self.words.words as f64) / SHORTNESS_WORDS).exp();
+        let question = if self.is_question() {
+            QUESTION_FACTOR
+        } else {
+            1.0
+        };
+        (1.0 - SHORTNESS_LOSS * shortness) * question
     }
 }
 
@@ -293,9 +291,9 @@ impl ScoreParts {
     }
 }
 
-fn importance(standing: Standing) -> f64 {
-    let importance = if standing.importance.is_finite() {
-        standing.importance
+fn importance(importance: f32) -> f64 {
+    let importance = if importance.is_finite() {
+        importance
     } else {
         0.5
     };
@@ -307,52 +305,29 @@ pub fn is_question(text: &str) -> bool {
     text.trim_end().ends_with(QUESTION_MARKS)
 }
 
-/// Score that a candidate passes to its neighbors: 0 unless a search found the candidate itself.
-fn found<Id>(one: &Candidate<Id>, fused: f64) -> f64 {
-    if one.is_lexical || one.is_near {
-        fused
-    } else {
-        0.0
-    }
-}
-
-/// Relevance of a candidate to the query, from 0 to 1.
-///
-/// It is independent of the other candidates, so that an unrelated query has a low best relevance.
-/// With a vector, it is the cosine rescaled so that unrelated memories have 0, plus a bonus for
-/// shared words. Without one, it is the share of the query that the words cover.
-fn relevance<Id>(one: &Candidate<Id>, unrelated: f64) -> f64 {
-    let Some(cosine) = one.cosine else {
-        return one.coverage;
-    };
-    let rescaled = (cosine - unrelated) / (1.0 - unrelated);
-    let words = one.shared.map_or(one.coverage, SharedWords::evidence);
-    (rescaled + WORDS_BONUS * words).clamp(0.0, 1.0)
-}
-
 /// Computes the fused score of each candidate, from 0 to 1.
-fn fused_scores<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<ScoreParts> {
-    let words = shares(list.iter().map(|one| Some(one.words)));
+fn fused_scores(list: &[Candidate], unrelated: f64) -> Vec<ScoreParts> {
+    let words = shares(list.iter().map(|one| Some(one.words.score)));
     let near = shares(list.iter().map(|one| one.cosine));
     let is_by_words = list.iter().any(|one| one.is_lexical);
     let is_by_meaning = list.iter().any(|one| one.is_near);
-    let judged = list.iter().zip(standings).zip(words.into_iter().zip(near));
     let lowest = list.iter().filter_map(|one| one.judged).reduce(f64::min);
-    judged
-        .map(|((one, standing), (words, meaning_share))| {
+    list.iter()
+        .zip(words.into_iter().zip(near))
+        .map(|(one, (words, meaning_share))| {
             let words_share = words.unwrap_or(0.0);
             let (share, form) = match (is_by_words, is_by_meaning, meaning_share) {
                 (true, true, Some(near)) => {
                     let share = (1.0 - VECTOR_SHARE) * words_share + VECTOR_SHARE * near;
-                    (share, shape(*standing))
+                    (share, one.form())
                 }
                 // It has no vector yet, so its lexical score counts in full.
-                (true, true, None) => (words_share, shape(*standing)),
+                (true, true, None) => (words_share, one.form()),
                 (false, true, near) => (near.unwrap_or(0.0), 1.0),
                 _ => (words_share, 1.0),
             };
             ScoreParts {
-                words: one.words,
+                words: one.words.score,
                 cosine: one.cosine,
                 words_share,
                 meaning_share,
@@ -360,21 +335,13 @@ fn fused_scores<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<Score
                 // Candidates that the reranker did not judge rank below all that it judged.
                 fused: one.judged.unwrap_or(share * form * lowest.unwrap_or(1.0)),
                 judged: one.judged,
+                coverage: one.words.coverage,
+                shared: one.shared,
+                relevance: one.relevance(unrelated),
                 ..ScoreParts::default()
             }
         })
         .collect()
-}
-
-/// Factor for the length and the form of a text.
-fn shape(standing: Standing) -> f64 {
-    let shortness = (-(standing.words as f64) / SHORTNESS_WORDS).exp();
-    let question = if standing.is_question {
-        QUESTION_FACTOR
-    } else {
-        1.0
-    };
-    (1.0 - SHORTNESS_LOSS * shortness) * question
 }
 
 /// Scores relative to the best one.
@@ -396,38 +363,32 @@ fn shares(scores: impl Iterator<Item = Option<f64>>) -> Vec<Option<f64>> {
     scores.into_iter().map(|score| score.map(share)).collect()
 }
 
+/// Indices of the candidates that have a score, best first.
+///
+/// Among equal scores the newer memory comes first, then the lower id, so that the order is
+/// deterministic.
+fn best_first(
+    list: &[Candidate],
+    score: impl Fn(usize, &Candidate) -> Option<f64>,
+) -> impl Iterator<Item = usize> {
+    let scored = list.iter().enumerate();
+    let scored = scored.filter_map(|(place, one)| Some((score(place, one)?, &one.memory, place)));
+    let mut scored: Vec<(f64, &Memory, usize)> = scored.collect();
+    scored.sort_by(|(one, memory, _), (other, other_memory, _)| {
+        let by_time = other_memory.observed_at.cmp(&memory.observed_at);
+        let by_id = memory.id.cmp(&other_memory.id);
+        other.total_cmp(one).then(by_time).then(by_id)
+    });
+    scored.into_iter().map(|(_, _, place)| place)
+}
+
 /// Ranks, from 1, of the candidates that have a score.
-fn ranks<Id: Ord + Clone>(
-    list: &[Candidate<Id>],
-    score: impl Fn(&Candidate<Id>) -> Option<f64>,
-) -> Vec<Option<u32>> {
-    let mut order: Vec<(usize, Ranked<Id>)> = list
-        .iter()
-        .enumerate()
-        .filter_map(|(place, one)| {
-            let ranked = Ranked {
-                id: one.id.clone(),
-                score: score(one)?,
-                observed_at: one.observed_at,
-            };
-            Some((place, ranked))
-        })
-        .collect();
-    order.sort_by(|(_, a), (_, b)| a.order(b));
+fn ranks(list: &[Candidate], score: impl Fn(usize, &Candidate) -> Option<f64>) -> Vec<Option<u32>> {
     let mut ranks = vec![None; list.len()];
-    for (rank, (place, _)) in (1_u32..).zip(order) {
+    for (rank, place) in (1_u32..).zip(best_first(list, score)) {
         ranks[place] = Some(rank);
     }
     ranks
-}
-
-impl<Id: Ord> Ranked<Id> {
-    /// Orders by score, then newer first, then by id, so that the order is deterministic.
-    fn order(&self, other: &Self) -> Ordering {
-        let by_score = other.score.total_cmp(&self.score);
-        let by_time = other.observed_at.cmp(&self.observed_at);
-        by_score.then(by_time).then(self.id.cmp(&other.id))
-    }
 }
 
 #[cfg(test)]

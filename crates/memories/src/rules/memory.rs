@@ -248,6 +248,12 @@ impl Memory {
         self.superseded_by.is_none() && self.expires_at.is_none_or(|expires| now < expires)
     }
 
+    /// Time since it was observed, in milliseconds. 0 if that is in the future.
+    pub(crate) fn age_ms(&self, now: Timestamp) -> u64 {
+        let age_ms = now.as_ms().saturating_sub(self.observed_at.as_ms());
+        u64::try_from(age_ms).unwrap_or(0)
+    }
+
     /// Whether recalls for this subject may return it.
     pub fn is_visible_to(&self, subject: &Subject) -> bool {
         self.visibility == Visibility::Team || self.subject == *subject

@@ -4,13 +4,12 @@
 //! memories) and of the vector search (cosine), and the neighbors in the conversation of the best
 //! hits. Each of them gets both scores before they are fused.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memoird_core::breaker::{Breaker, BreakerPolicy};
 use memoird_core::idempotency::fingerprint;
-use memoird_core::ids::{MemoryId, Subject};
+use memoird_core::ids::Subject;
 use memoird_core::time::Timestamp;
 use memoird_engine::{Stopwatch, Tenant};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -23,13 +22,11 @@ use crate::error::MemoryError;
 use crate::lock;
 use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
 use crate::reranker::Reranker;
+use crate::rules::MemoryLimits;
 use crate::rules::floor::Floor;
-use crate::rules::fusion::{
-    Candidate, Candidates, Fused, HalfLives, Ranked, Standing, is_question,
-};
+use crate::rules::fusion::{Candidates, Fused};
 use crate::rules::manifest::{Caps, Manifest, manifest};
-use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind, MemoryLimits};
-use crate::store::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Scores};
+use crate::store::{Embedding, Hit, MemoryReader, RecallEvent};
 
 /// Minimum depth of each list before fusion.
 const DEPTH_MIN: usize = 50;
@@ -45,15 +42,6 @@ const RERANKER_BREAKER: BreakerPolicy = BreakerPolicy {
     failures_max: 3,
     cool_down_ms: 30_000,
 };
-
-/// The memories found, with all inputs of their ranking.
-struct Ranking {
-    half_lives: HalfLives,
-    memories: HashMap<MemoryId, Memory>,
-    scores: HashMap<MemoryId, Scores>,
-    candidates: Candidates<MemoryId>,
-    now: Timestamp,
-}
 
 /// Recalls and manifests.
 #[derive(Debug)]
@@ -141,7 +129,7 @@ impl Recall {
             search.query.clear();
         }
         let look = move |reader: &MemoryReader<'_>| look_up(reader, &search, vector.as_ref(), now);
-        let (lists, misfit) = self.storage.read(&tenant.id, look).await?;
+        let (mut candidates, misfit) = self.storage.read(&tenant.id, look).await?;
         if let Some(detail) = misfit {
             if !request.vector.is_empty() {
                 return Err(MemoryError::invalid("vector", detail));
@@ -153,34 +141,44 @@ impl Recall {
             mode = RecallMode::Lexical;
             notes.push(BY_WORDS.to_owned());
         }
-        let searched = lists.searched;
-        let mut ranking = self.ranking(lists, unrelated, now);
-        let mut fused = ranking.fused();
-        let is_reranked = match reranker {
-            Some(reranker) if fused.len() > 1 && !request.query.trim().is_empty() => match self
-                .judge(&*reranker, &request.query, &mut ranking, &fused)
-                .await
-            {
+        let half_lives = self.storage.config().half_lives;
+        let mut fused = half_lives.fuse(&candidates, unrelated, now);
+        let mut is_reranked = false;
+        if let Some(reranker) = reranker.filter(|_| fused.len() > 1)
+            && !request.query.trim().is_empty()
+        {
+            let judged = self.judge(&*reranker, &request.query, &mut candidates, &fused);
+            match judged.await {
                 Ok(()) => {
-                    fused = ranking.fused();
-                    true
+                    fused = half_lives.fuse(&candidates, unrelated, now);
+                    is_reranked = true;
                 }
                 Err(problem) => {
                     warn!(problem, "a recall goes without the reranker");
                     notes.push(NOT_RERANKED.to_owned());
-                    false
                 }
-            },
-            _ => false,
-        };
+            }
+        }
         fused.retain(|one| {
             let least = request.min_relevance;
             least.map_or_else(
-                || floor.admits(&one.parts, searched),
+                || floor.admits(&one.parts, candidates.searched),
                 |least| one.parts.relevance >= least,
             )
         });
-        let hits = ranking.hits(fused, request.limit);
+        fused.truncate(request.limit);
+        let hits = fused.into_iter().map(|one| {
+            let memory = candidates.list[one.place].memory.clone();
+            RecallHit {
+                score: one.score,
+                lexical_rank: one.lexical_rank.unwrap_or(0),
+                vector_rank: one.vector_rank.unwrap_or(0),
+                age: Duration::from_millis(memory.age_ms(now)),
+                parts: one.parts,
+                memory,
+            }
+        });
+        let hits: Vec<RecallHit> = hits.collect();
         if is_recorded {
             self.record_recall(tenant, &request, &hits, now);
         }
@@ -293,16 +291,16 @@ impl Recall {
         }
     }
 
-    /// Reranks the best hits of a ranking.
+    /// Reranks the best candidates.
     ///
     /// # Errors
-    /// Why the reranker failed. The ranking is unchanged then.
+    /// Why the reranker failed. The candidates are unchanged then.
     async fn judge(
         &self,
         reranker: &dyn Reranker,
         query: &str,
-        ranking: &mut Ranking,
-        fused: &[Fused<MemoryId>],
+        candidates: &mut Candidates,
+        fused: &[Fused],
     ) -> Result<(), String> {
         let breaker = &self.reranker_breaker;
         let now = || self.storage.engine.machine.now().steady;
@@ -313,9 +311,9 @@ impl Recall {
             ));
         }
         let best = fused.iter().take(reranker.documents_max());
-        let best: Vec<MemoryId> = best.map(|one| one.ranked.id).collect();
-        let content = |id: &MemoryId| ranking.memories.get(id).map_or("", |it| &it.content);
-        let documents = best.iter().map(|id| content(id).to_owned()).collect();
+        let best: Vec<usize> = best.map(|one| one.place).collect();
+        let content = |place: &usize| candidates.list[*place].memory.content.clone();
+        let documents = best.iter().map(content).collect();
         let query = without_secrets(query, self.storage.config().secrets);
         let scores = reranker.rerank(query, documents).await;
         let is_good = |scores: &Vec<f64>| {
@@ -334,43 +332,10 @@ impl Recall {
                 return Err(problem.unwrap_or_else(|fault| fault.to_string()));
             }
         };
-        let judged: HashMap<MemoryId, f64> = best.into_iter().zip(scores).collect();
-        for one in &mut ranking.candidates.list {
-            one.judged = judged.get(&one.id).copied();
+        for (place, score) in best.into_iter().zip(scores) {
+            candidates.list[place].judged = Some(score);
         }
         Ok(())
-    }
-
-    fn ranking(&self, lists: RecallLists, unrelated: f64, now: Timestamp) -> Ranking {
-        let ids = |list: &[Ranked<MemoryId>]| -> HashSet<MemoryId> {
-            list.iter().map(|one| one.id).collect()
-        };
-        let (lexical, near) = (ids(&lists.lexical), ids(&lists.vector));
-        let candidate = |(id, memory): (&MemoryId, &Memory)| {
-            let scores = lists.scores.get(id).copied().unwrap_or_default();
-            Candidate {
-                id: *id,
-                observed_at: memory.observed_at,
-                words: scores.words,
-                coverage: scores.coverage,
-                shared: scores.shared,
-                cosine: scores.cosine,
-                is_lexical: lexical.contains(id),
-                is_near: near.contains(id),
-                judged: None,
-            }
-        };
-        Ranking {
-            half_lives: self.storage.config().half_lives,
-            candidates: Candidates {
-                list: lists.memories.iter().map(candidate).collect(),
-                said_after: lists.said_after,
-                unrelated,
-            },
-            scores: lists.scores,
-            memories: lists.memories,
-            now,
-        }
     }
 
     /// Queues the event of a recall without delaying the caller.
@@ -406,45 +371,6 @@ impl Recall {
     }
 }
 
-impl Ranking {
-    /// Fuses the candidates into one list, best first.
-    fn fused(&self) -> Vec<Fused<MemoryId>> {
-        let standing = |id: &MemoryId| {
-            let memory = self.memories.get(id);
-            let content = memory.map_or("", |memory| &memory.content);
-            Standing {
-                kind: memory.map_or(MemoryKind::User, |memory| memory.kind),
-                importance: memory.map_or(IMPORTANCE_DEFAULT, |memory| memory.importance),
-                age_ms: memory.map_or(0, |memory| age_ms(memory, self.now)),
-                words: self.scores.get(id).map_or(0, |scores| scores.length),
-                is_question: is_question(content),
-            }
-        };
-        self.half_lives.fuse(&self.candidates, standing)
-    }
-
-    fn hits(mut self, fused: Vec<Fused<MemoryId>>, limit: usize) -> Vec<RecallHit> {
-        let hits = fused.into_iter().take(limit).filter_map(|one| {
-            let memory = self.memories.remove(&one.ranked.id)?;
-            let age_ms = age_ms(&memory, self.now);
-            Some(RecallHit {
-                score: one.ranked.score,
-                lexical_rank: one.lexical_rank.unwrap_or(0),
-                vector_rank: one.vector_rank.unwrap_or(0),
-                age: Duration::from_millis(u64::try_from(age_ms).unwrap_or(0)),
-                parts: one.parts,
-                memory,
-            })
-        });
-        hits.collect()
-    }
-}
-
-/// Age in milliseconds. Negative if the memory was observed in the future.
-fn age_ms(memory: &Memory, now: Timestamp) -> i64 {
-    now.as_ms().saturating_sub(memory.observed_at.as_ms())
-}
-
 /// Searches by words and by vector.
 ///
 /// If the vector's dimension does not match that of the memories, searches by words only and
@@ -454,11 +380,11 @@ fn look_up(
     request: &RecallRequest,
     vector: Option<&Embedding>,
     now: Timestamp,
-) -> Result<(RecallLists, Option<String>), MemoryError> {
+) -> Result<(Candidates, Option<String>), MemoryError> {
     match reader.recall(request, vector, now) {
         Err(misfit @ MemoryError::DimensionMismatch { .. }) => {
-            let lists = reader.recall(request, None, now)?;
-            Ok((lists, Some(misfit.to_string())))
+            let candidates = reader.recall(request, None, now)?;
+            Ok((candidates, Some(misfit.to_string())))
         }
         found => Ok((found?, None)),
     }

@@ -3,7 +3,7 @@
 //! They are used to find the memories stated directly before and after another one, because an
 //! answer seldom repeats the words of its question.
 
-use memoird_core::ids::{Generation, MemoryId};
+use memoird_core::ids::Generation;
 use rusqlite::params;
 
 use super::reader::MemoryReader;
@@ -20,15 +20,15 @@ const OF_A_TURN_MAX: usize = 4;
 impl MemoryReader<'_> {
     /// Finds memories of the same partition from the turns directly before or after these.
     ///
-    /// Returns the id of the given memory, the number of its neighbor, and whether the neighbor
+    /// Returns the number of the given memory, the number of its neighbor, and whether the neighbor
     /// comes after it. Memories without known source turns have no neighbors.
     pub(super) fn beside<'m>(
         &self,
-        memories: impl Iterator<Item = (MemoryId, i64, &'m Memory)>,
-    ) -> StoreResult<Vec<(MemoryId, i64, bool)>> {
-        let mut sought: Vec<(MemoryId, bool)> = Vec::new();
+        memories: impl Iterator<Item = (i64, &'m Memory)>,
+    ) -> StoreResult<Vec<(i64, i64, bool)>> {
+        let mut sought: Vec<(i64, bool)> = Vec::new();
         let mut places: Vec<(i64, i64)> = Vec::new();
-        for (id, no, memory) in memories {
+        for (no, memory) in memories {
             let Some(source) = &memory.source else {
                 continue;
             };
@@ -38,15 +38,15 @@ impl MemoryReader<'_> {
             let said = self.said(partition_of(no), source)?;
             for (seq, is_after) in [(first.checked_sub(1), false), (last.checked_add(1), true)] {
                 if let Some(seq) = seq.and_then(|seq| i64::try_from(seq).ok()) {
-                    sought.push((id, is_after));
+                    sought.push((no, is_after));
                     places.push((said, seq));
                 }
             }
         }
         let found = self.connection.said_at(&places, OF_A_TURN_MAX)?;
         let told = |(place, other): (usize, i64)| {
-            let (id, is_after) = sought.get(place)?;
-            Some((*id, other, *is_after))
+            let (no, is_after) = sought.get(place)?;
+            Some((*no, other, *is_after))
         };
         Ok(found.into_iter().filter_map(told).collect())
     }

@@ -2,7 +2,7 @@
 //!
 //! Only reads the partitions of the requested subjects and of the team.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
@@ -13,7 +13,7 @@ use rusqlite::params;
 
 use super::index;
 use super::reader::MemoryReader;
-use super::requests::{Embedding, RecallLists, Scores};
+use super::requests::Embedding;
 use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, partition_of, range};
 use super::sql::{Row, Sql, StoreResult};
 use super::time::moment;
@@ -21,10 +21,10 @@ use super::vector_index::{Filter, FilterColumns, Wanted};
 use super::vectors;
 use super::word_index::{MATCHES_MAX, TermLookup};
 use crate::requests::RecallRequest;
+use crate::rules::MemoryLimits;
 use crate::rules::documents::DocumentFilter;
 use crate::rules::floor::ContentWords;
-use crate::rules::fusion::Ranked;
-use crate::rules::{Memory, MemoryLimits};
+use crate::rules::fusion::{Candidate, Candidates};
 
 /// Memories per read of metadata.
 const METADATA_AT_ONCE: usize = 512;
@@ -44,10 +44,32 @@ enum Matches {
     Sparse(HashMap<i64, Found>),
 }
 
+/// Candidates of a recall, with the index of each by its number.
+#[derive(Default)]
+struct NumberedCandidates {
+    list: Vec<Candidate>,
+    places: HashMap<i64, usize>,
+}
+
+impl NumberedCandidates {
+    fn get(&self, no: i64) -> Option<&Candidate> {
+        Some(&self.list[*self.places.get(&no)?])
+    }
+
+    fn get_mut(&mut self, no: i64) -> Option<&mut Candidate> {
+        Some(&mut self.list[*self.places.get(&no)?])
+    }
+
+    fn add(&mut self, row: MemoryRow) {
+        self.places.insert(row.no, self.list.len());
+        self.list.push(Candidate::new(row.memory));
+    }
+}
+
 impl MemoryReader<'_> {
     /// Searches by words, unless the query is empty, and by vector, if one is given.
     ///
-    /// Each list has up to `limit` memories. `mode` and `session` have no effect here.
+    /// Each search finds up to `limit` memories. `mode` and `session` have no effect here.
     ///
     /// # Errors
     /// [`MemoryError::DimensionMismatch`], or if the memories cannot be read.
@@ -56,7 +78,7 @@ impl MemoryReader<'_> {
         request: &RecallRequest,
         vector: Option<&Embedding>,
         now: Timestamp,
-    ) -> StoreResult<RecallLists> {
+    ) -> StoreResult<Candidates> {
         self.settle_index()?;
         let mut partitions = Vec::with_capacity(request.subjects.len() + 1);
         for subject in &request.subjects {
@@ -69,10 +91,22 @@ impl MemoryReader<'_> {
         partitions.sort_unstable();
         partitions.dedup();
         let filter = self.filter(request, &partitions, now)?;
-        let mut lists = RecallLists::default();
-        let mut numbers = HashMap::new();
-        let (query, statistics) =
-            self.by_words(request, &partitions, &filter, &mut lists, &mut numbers)?;
+        let (numbered, languages) = self.numbered(&partitions)?;
+        let searched = numbered.values().sum();
+        let query = Query::new(&request.query, languages);
+        let (found, statistics) = self.by_words(&query, numbered, &filter, request.limit)?;
+        let mut candidates = NumberedCandidates::default();
+        self.fetch(found.iter().map(|(no, _)| *no), &mut candidates)?;
+        for (no, judgement) in &found {
+            if let Some(one) = candidates.get_mut(*no) {
+                (one.words, one.is_lexical) = (*judgement, true);
+            }
+        }
+        let mut best: BTreeSet<i64> = found
+            .iter()
+            .map(|(no, _)| *no)
+            .take(NEIGHBOURS_OF)
+            .collect();
         let model = match vector {
             Some(vector) => self
                 .model_in_use(&vector.model)?
@@ -85,80 +119,80 @@ impl MemoryReader<'_> {
             let near =
                 self.connection
                     .nearest(model, &partitions, &filter, &vector.values, wanted)?;
-            lists.vector = self.fetch(near, &mut lists.memories, &mut numbers)?;
+            self.fetch(near.iter().map(|(no, _)| *no), &mut candidates)?;
+            for (no, cosine) in &near {
+                if let Some(one) = candidates.get_mut(*no) {
+                    (one.cosine, one.is_near) = (Some(*cosine), true);
+                }
+            }
+            best.extend(near.iter().map(|(no, _)| *no).take(NEIGHBOURS_OF));
         }
-        self.add_neighbours(&filter, &mut lists, &mut numbers)?;
+        let said_after = self.add_neighbours(&best, &filter, &mut candidates)?;
         // Every memory gets both scores, whichever search found it.
+        if let Some((model, vector)) = model {
+            let others = candidates.places.iter();
+            let others = others.filter(|(_, place)| !candidates.list[**place].is_near);
+            let others = others.map(|(no, _)| *no).collect();
+            for (no, cosine) in self.connection.measure(model, others, &vector.values)? {
+                if let Some(one) = candidates.get_mut(no) {
+                    one.cosine = Some(cosine);
+                }
+            }
+        }
         let scorer = Scorer::new(&query, &statistics);
         let content_words = ContentWords::new(&request.query, &query);
-        let near = lists.vector.iter();
-        let mut cosines: HashMap<MemoryId, f64> = near.map(|one| (one.id, one.score)).collect();
-        if let Some((model, vector)) = model {
-            let others = numbers.iter().filter(|(id, _)| !cosines.contains_key(*id));
-            let others: HashMap<i64, MemoryId> = others.map(|(id, no)| (*no, *id)).collect();
-            let nos = others.keys().copied().collect();
-            let found = self.connection.measure(model, nos, &vector.values)?;
-            let found = found
-                .into_iter()
-                .filter_map(|(no, cosine)| Some((*others.get(&no)?, cosine)));
-            cosines.extend(found);
+        for one in &mut candidates.list {
+            let content = &one.memory.content;
+            if !one.is_lexical {
+                one.words = scorer.judge(content);
+            }
+            let words = content_words.as_ref();
+            one.shared = words.map(|words| words.shared_with(content, &scorer));
         }
-        for (id, memory) in &lists.memories {
-            let scores = lists.scores.entry(*id).or_insert_with(|| {
-                let judgement = scorer.judge(&memory.content);
-                Scores::from(judgement)
-            });
-            scores.cosine = cosines.get(id).copied();
-            let content_words = content_words.as_ref();
-            scores.shared = content_words.map(|words| words.shared_with(&memory.content, &scorer));
-        }
-        Ok(lists)
+        Ok(Candidates {
+            list: candidates.list,
+            said_after,
+            searched,
+        })
     }
 
     /// Adds the memories stated directly before and after the best ones.
+    ///
+    /// Returns the indices of the pairs, the memory stated first first.
     fn add_neighbours(
         &self,
+        best: &BTreeSet<i64>,
         filter: &Filter,
-        lists: &mut RecallLists,
-        numbers: &mut HashMap<MemoryId, i64>,
-    ) -> StoreResult<()> {
-        let best = |list: &[Ranked<MemoryId>]| -> Vec<MemoryId> {
-            list.iter().take(NEIGHBOURS_OF).map(|one| one.id).collect()
-        };
-        let mut best = [best(&lists.lexical), best(&lists.vector)].concat();
-        best.sort_unstable();
-        best.dedup();
-        let best = best.into_iter().filter_map(|id| {
-            let (no, memory) = (numbers.get(&id)?, lists.memories.get(&id)?);
-            Some((id, *no, memory))
-        });
+        candidates: &mut NumberedCandidates,
+    ) -> StoreResult<Vec<(usize, usize)>> {
+        let best = best
+            .iter()
+            .filter_map(|no| Some((*no, &candidates.get(*no)?.memory)));
         let beside = self.beside(best)?;
-        let others: Vec<i64> = beside.iter().map(|(_, other, _)| *other).collect();
-        let found = MemoryRow::of_numbers(self.connection, &others)?;
-        let found: HashMap<i64, Memory> =
-            found.into_iter().map(|row| (row.no, row.memory)).collect();
-        for (id, other, is_after) in beside {
-            let Some(memory) = found.get(&other) else {
-                continue;
-            };
-            if memory.id == id || !filter.passes(other, FilterColumns::new(memory)) {
-                continue;
+        let others = beside.iter().map(|(_, other, _)| *other);
+        let others: BTreeSet<i64> = others
+            .filter(|other| !candidates.places.contains_key(other))
+            .collect();
+        let others: Vec<i64> = others.into_iter().collect();
+        for row in MemoryRow::of_numbers(self.connection, &others)? {
+            if filter.passes(row.no, FilterColumns::new(&row.memory)) {
+                candidates.add(row);
             }
-            let pair = if is_after {
-                (id, memory.id)
-            } else {
-                (memory.id, id)
-            };
-            if !lists.said_after.contains(&pair) {
-                lists.said_after.push(pair);
-            }
-            numbers.insert(memory.id, other);
-            lists
-                .memories
-                .entry(memory.id)
-                .or_insert_with(|| memory.clone());
         }
-        Ok(())
+        let mut pairs = BTreeSet::new();
+        for (no, other, is_after) in beside {
+            if let (Some(one), Some(other)) =
+                (candidates.places.get(&no), candidates.places.get(&other))
+                && one != other
+            {
+                pairs.insert(if is_after {
+                    (*one, *other)
+                } else {
+                    (*other, *one)
+                });
+            }
+        }
+        Ok(pairs.into_iter().collect())
     }
 
     fn filter(
@@ -222,23 +256,19 @@ impl MemoryReader<'_> {
 
     /// Searches by words. The index selects candidates, and their text decides.
     ///
-    /// Also returns the query and the statistics of its terms.
+    /// Returns the numbers of the best memories, best first, and the statistics of the terms.
     fn by_words(
         &self,
-        request: &RecallRequest,
-        partitions: &[i64],
+        query: &Query,
+        numbered: BTreeMap<i64, u64>,
         filter: &Filter,
-        lists: &mut RecallLists,
-        numbers: &mut HashMap<MemoryId, i64>,
-    ) -> StoreResult<(Query, Statistics)> {
-        let (numbered, languages) = self.numbered(partitions)?;
-        lists.searched = numbered.values().sum();
-        let query = Query::new(&request.query, languages);
-        if query.terms().is_empty() || request.limit == 0 {
-            return Ok((query, Statistics::default()));
+        count_max: usize,
+    ) -> StoreResult<(Vec<(i64, Judgement)>, Statistics)> {
+        if query.terms().is_empty() || count_max == 0 {
+            return Ok((Vec::new(), Statistics::default()));
         }
         let mut statistics = Statistics {
-            memories: lists.searched,
+            memories: numbered.values().sum(),
             found_in: vec![0; query.terms().len()],
             ..Statistics::default()
         };
@@ -266,7 +296,7 @@ impl MemoryReader<'_> {
         for (partition, _, matches) in asked {
             matches.into_candidates(range(partition).0, &mut candidates);
         }
-        let scorer = Scorer::new(&query, &statistics);
+        let scorer = Scorer::new(query, &statistics);
         let mut ranked: Vec<(f64, i64)> = candidates
             .into_iter()
             .map(|(no, found)| (scorer.coverage(found), no))
@@ -274,8 +304,8 @@ impl MemoryReader<'_> {
         ranked.sort_unstable_by(|(one, no), (other, other_no)| {
             other.total_cmp(one).then(other_no.cmp(no))
         });
-        let mut scored: Vec<(Judgement, MemoryId, i64)> = Vec::new();
-        let wanted = CANDIDATES_MAX.max(request.limit);
+        let mut scored = Vec::new();
+        let wanted = CANDIDATES_MAX.max(count_max);
         let mut rest = ranked.as_slice();
         // Read more candidates in growing batches to make up for those that the filter drops.
         let mut at_once = wanted;
@@ -297,15 +327,10 @@ impl MemoryReader<'_> {
             let by_score = other.score.total_cmp(&one.score);
             by_score.then(other_id.cmp(id))
         });
-        scored.truncate(request.limit);
-        let scores = scored.iter();
-        let scores = scores.map(|(judgement, id, _)| (*id, Scores::from(*judgement)));
-        lists.scores.extend(scores);
-        let found = scored
-            .into_iter()
-            .map(|(judgement, _, no)| (no, judgement.score));
-        lists.lexical = self.fetch(found, &mut lists.memories, numbers)?;
-        Ok((query, statistics))
+        scored.truncate(count_max);
+        let found = scored.into_iter().map(|(judgement, _, no)| (no, judgement));
+        let found = found.collect();
+        Ok((found, statistics))
     }
 
     /// Looks up terms by their forms in each partition. Skips terms without forms.
@@ -388,28 +413,18 @@ impl MemoryReader<'_> {
         Ok(())
     }
 
-    /// Reads the memories of a list, and returns the list with their ids.
+    /// Reads the memories with these numbers, unless they are candidates already.
     fn fetch(
         &self,
-        found: impl IntoIterator<Item = (i64, f64)>,
-        memories: &mut HashMap<MemoryId, Memory>,
-        numbers: &mut HashMap<MemoryId, i64>,
-    ) -> StoreResult<Vec<Ranked<MemoryId>>> {
-        let (nos, scores): (Vec<i64>, Vec<f64>) = found.into_iter().unzip();
-        let mut list = Vec::with_capacity(nos.len());
-        let mut scored = nos.iter().zip(scores);
-        for MemoryRow { no, memory, .. } in MemoryRow::of_numbers(self.connection, &nos)? {
-            // Rows come in the requested order.
-            let score = scored.find(|(asked, _)| **asked == no);
-            list.push(Ranked {
-                id: memory.id,
-                score: score.map_or(0.0, |(_, score)| score),
-                observed_at: memory.observed_at,
-            });
-            numbers.insert(memory.id, no);
-            memories.insert(memory.id, memory);
+        numbers: impl Iterator<Item = i64>,
+        candidates: &mut NumberedCandidates,
+    ) -> StoreResult<()> {
+        let missing = numbers.filter(|no| !candidates.places.contains_key(no));
+        let missing: Vec<i64> = missing.collect();
+        for row in MemoryRow::of_numbers(self.connection, &missing)? {
+            candidates.add(row);
         }
-        Ok(list)
+        Ok(())
     }
 }
 

@@ -1,60 +1,13 @@
 //! Requests to a tenant's memories and their results, as plain data.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey};
 use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
-use memoird_core::words::ranking::Judgement;
 
 use crate::requests::{ForgetOutcome, RememberRequest};
-use crate::rules::floor::SharedWords;
-use crate::rules::fusion::Ranked;
 use crate::rules::{IMPORTANCE_DEFAULT, Memory, NearDuplicate, Origin, Pin};
-
-/// The lists of a recall before they are fused, each best first.
-#[derive(Clone, Debug, Default)]
-pub struct RecallLists {
-    /// Lexical search.
-    pub lexical: Vec<Ranked<MemoryId>>,
-    /// Vector search. The score is the cosine.
-    pub vector: Vec<Ranked<MemoryId>>,
-    /// The memories of both lists, and their neighbors in the conversation.
-    pub memories: HashMap<MemoryId, Memory>,
-    /// Approximate number of memories searched.
-    pub searched: u64,
-    /// Scores of all `memories`.
-    pub scores: HashMap<MemoryId, Scores>,
-    /// Pairs of `memories` that directly follow each other in a conversation, the first one first.
-    pub said_after: Vec<(MemoryId, MemoryId)>,
-}
-
-/// Scores of a memory in both searches, whichever found it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Scores {
-    /// Lexical score. 0 if it contains no word of the query.
-    pub words: f64,
-    /// Share of the query's term weight that its words cover, from 0 to 1.
-    pub coverage: f64,
-    /// Content words shared with the query. `None` if the query's content words are unknown.
-    pub shared: Option<SharedWords>,
-    /// Cosine to the query. `None` if the query or the memory has no vector of the model in use.
-    pub cosine: Option<f64>,
-    /// Number of words.
-    pub length: usize,
-}
-
-impl From<Judgement> for Scores {
-    fn from(judgement: Judgement) -> Self {
-        Self {
-            words: judgement.score,
-            coverage: judgement.coverage,
-            length: judgement.words,
-            ..Self::default()
-        }
-    }
-}
 
 /// A text that is due to be embedded.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use memoird_core::time::Timestamp;
+use memoird_memories::rules::fusion::Candidate;
 use memoird_memories::rules::{MemoryKind, MemoryLimits, Outcome};
 use memoird_memories::store::{Embedding, MemoryStore};
 use memoird_memories::{ForgetRequest, MemoryError, RememberRequest};
@@ -23,7 +24,7 @@ fn what_one_daemon_remembers_another_finds_at_once() {
     let lists = other
         .read(|reader| reader.recall(&ask(&["ann"], "boat"), None, at(1)))
         .unwrap();
-    assert_eq!(lists.lexical.len(), 1);
+    assert_eq!(by_words(&lists), [1]);
     // Stated again at the other daemon, it is the same fact.
     let again = order(
         2,
@@ -157,7 +158,7 @@ fn no_tenant_sees_anothers_rows() {
     let lists = other
         .read(|reader| reader.recall(&ask(&["ann"], "boat"), None, at(1)))
         .unwrap();
-    assert!(lists.lexical.is_empty());
+    assert_eq!(by_words(&lists), [0; 0]);
     assert_eq!(other.read(|reader| reader.get(id(1))).unwrap(), None);
     // With the same id, subject and words it is another fact there.
     let same = order(
@@ -213,9 +214,13 @@ fn a_very_large_subject_has_an_index_of_its_own() {
     let mut ask = ask(&["ann", "bob"], "");
     ask.limit = 20;
     let near = || -> Vec<(u64, f64)> {
-        let lists = kit.recall_at(at(1), &ask, Some(&values(3)));
-        let found = lists.vector.iter();
-        found.map(|one| (number(one.id), one.score)).collect()
+        let found = kit.recall_at(at(1), &ask, Some(&values(3)));
+        let cosine = |no| {
+            let is_it = |one: &&Candidate| number(one.memory.id) == no;
+            found.list.iter().find(is_it).unwrap().cosine.unwrap()
+        };
+        let found = by_vector(&found).into_iter();
+        found.map(|no| (no, cosine(no))).collect()
     };
     let exact = near();
     enlarge(&kit);
@@ -325,11 +330,7 @@ fn of_a_tag_the_newest_memories_are_looked_at() {
     }
     let mut ask = ask(&["ann"], "boat");
     ask.tags = vec!["dock".into()];
-    let found = || {
-        let lists = kit.recall(&ask);
-        let found: Vec<u64> = lists.lexical.iter().map(|one| number(one.id)).collect();
-        found
-    };
+    let found = || by_words(&kit.recall(&ask));
     assert_eq!(found().len(), 2);
     let more = MemoryLimits::FILTERED_LOOKED_AT - 1;
     kit.place.run(&format!(

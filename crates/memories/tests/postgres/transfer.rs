@@ -117,14 +117,7 @@ fn memories_go_into_a_database_and_back_to_the_byte() {
     let found = [&source, &kit.memories, &back].map(|memories| {
         let lists = memories.read(|reader| reader.recall(&ask, Some(&near), at(3)));
         let lists = lists.unwrap();
-        let ids = |list: &[memoird_memories::rules::fusion::Ranked<_>]| -> Vec<u64> {
-            list.iter().map(|one| number(one.id)).collect()
-        };
-        (
-            ids(&lists.lexical),
-            ids(&lists.vector),
-            lists.said_after.len(),
-        )
+        (by_words(&lists), by_vector(&lists), lists.said_after.len())
     });
     assert_eq!(found[0], found[1]);
     assert_eq!(found[0], found[2]);

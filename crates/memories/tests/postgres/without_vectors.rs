@@ -36,7 +36,7 @@ fn without_pgvector_memories_are_found_by_their_words() {
     let lists = memories
         .read(|reader| reader.recall(&ask(&["ann"], "boat"), Some(&near), at(1)))
         .unwrap();
-    assert_eq!((lists.lexical.len(), lists.vector.len()), (1, 0));
+    assert_eq!((by_words(&lists).len(), by_vector(&lists).len()), (1, 0));
     let stats = memories
         .read(|reader| reader.stats(Some(MODEL), at(1)))
         .unwrap();

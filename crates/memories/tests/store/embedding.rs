@@ -28,11 +28,7 @@ fn embed(kit: &Kit, number: u64, vector: Embedding) -> bool {
 }
 
 fn nearest(kit: &Kit, who: &str, vector: &Embedding) -> Vec<u64> {
-    kit.recall_at(at(1), &ask(&[who], ""), Some(vector))
-        .vector
-        .iter()
-        .map(|hit| number(hit.id))
-        .collect()
+    by_vector(&kit.recall_at(at(1), &ask(&[who], ""), Some(vector)))
 }
 
 fn embedded_kit() -> Kit {
@@ -102,26 +98,20 @@ fn the_nearest_are_found_among_those_that_one_may_see() {
         limit: 2,
         ..ask(&["ann"], "fact 6")
     };
-    let lists = kit.recall_at(at(1), &two, Some(&towards(0, 0.0)));
-    assert_eq!(lists.vector.len(), 2);
-    assert!(
-        (lists.vector[0].score - 0.995).abs() < 0.001,
-        "{:?}",
-        lists.vector
-    );
-    assert!(
-        lists
-            .lexical
-            .iter()
-            .all(|hit| lists.scores[&hit.id].cosine.is_some())
-    );
+    let found = kit.recall_at(at(1), &two, Some(&towards(0, 0.0)));
+    let near = found.list.iter().filter(|one| one.is_near);
+    let cosines: Vec<f64> = near.filter_map(|one| one.cosine).collect();
+    assert_eq!(cosines.len(), 2);
+    let nearest = cosines.iter().copied().fold(0.0, f64::max);
+    assert!((nearest - 0.995).abs() < 0.001, "{nearest}");
+    assert!(found.list.iter().all(|one| one.cosine.is_some()));
     let few = RecallRequest {
         limit: 2,
         after: Some(at(1)),
         ..ask(&["ann"], "")
     };
-    let lists = kit.recall_at(at(1), &few, Some(&towards(0, 0.0)));
-    assert!(lists.vector.is_empty());
+    let found = kit.recall_at(at(1), &few, Some(&towards(0, 0.0)));
+    assert_eq!(by_vector(&found), [0; 0]);
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use memoird_core::ids::{MemoryId, SessionId, Subject, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_core::words::add_index_words;
+use memoird_memories::rules::fusion::{Candidate, Candidates};
 use memoird_memories::rules::{Memory, MemoryKind, MemoryLimits, Outcome, Source};
 use memoird_memories::store::{
-    Embedding, MemoryStore, MemoryWriter, RecallLists, RememberCommand, TenantMemories,
+    Embedding, MemoryStore, MemoryWriter, RememberCommand, TenantMemories,
 };
 use memoird_memories::{ForgetOutcome, ForgetRequest, RecallRequest, RememberOutcome};
 use memoird_memories::{MemoryError, RememberRequest};
@@ -91,7 +92,7 @@ impl Kit {
         self.memories.read(|reader| reader.get(id)).unwrap()
     }
 
-    pub(crate) fn recall(&self, ask: &RecallRequest) -> RecallLists {
+    pub(crate) fn recall(&self, ask: &RecallRequest) -> Candidates {
         self.recall_at(at(1), ask, None)
     }
 
@@ -100,7 +101,7 @@ impl Kit {
         now: Timestamp,
         ask: &RecallRequest,
         vector: Option<&Embedding>,
-    ) -> RecallLists {
+    ) -> Candidates {
         self.memories
             .read(|reader| reader.recall(ask, vector, now))
             .unwrap()
@@ -108,12 +109,7 @@ impl Kit {
 
     /// Numbers of the memories that a subject finds by words, best first.
     pub(crate) fn found(&self, who: &str, query: &str) -> Vec<u64> {
-        let lists = self.recall(&ask(&[who], query));
-        lists
-            .lexical
-            .iter()
-            .map(|scored| number(scored.id))
-            .collect()
+        by_words(&self.recall(&ask(&[who], query)))
     }
 
     pub(crate) fn forget(&self, job: u64, filter: &ForgetRequest) -> ForgetOutcome {
@@ -156,6 +152,24 @@ impl Kit {
         }
         self.place.check();
     }
+}
+
+/// Numbers of the memories that were found by words, best first.
+pub(crate) fn by_words(found: &Candidates) -> Vec<u64> {
+    best_first(found, |one| one.is_lexical.then_some(one.words.score))
+}
+
+/// Numbers of the memories that were found by vector, nearest first.
+pub(crate) fn by_vector(found: &Candidates) -> Vec<u64> {
+    best_first(found, |one| one.cosine.filter(|_| one.is_near))
+}
+
+fn best_first(found: &Candidates, score: impl Fn(&Candidate) -> Option<f64>) -> Vec<u64> {
+    let scored = found.list.iter();
+    let scored = scored.filter_map(|one| Some((score(one)?, number(one.memory.id))));
+    let mut scored: Vec<(f64, u64)> = scored.collect();
+    scored.sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)));
+    scored.into_iter().map(|(_, number)| number).collect()
 }
 
 pub(crate) fn limits() -> MemoryLimits {

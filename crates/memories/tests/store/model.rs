@@ -385,9 +385,9 @@ impl Both {
                 ..ask(&[who.as_str()], "fact")
             };
             let lists = kit.recall_at(now, &ask, Some(&vector([1.0; 8])));
-            let found: BTreeSet<u64> = lists.lexical.iter().map(|hit| number(hit.id)).collect();
+            let found: BTreeSet<u64> = by_words(&lists).into_iter().collect();
             assert_eq!(found, expected, "{who} by words");
-            let near: BTreeSet<u64> = lists.vector.iter().map(|hit| number(hit.id)).collect();
+            let near: BTreeSet<u64> = by_vector(&lists).into_iter().collect();
             if self.is_embedded {
                 assert_eq!(near, expected, "{who} by meaning");
             } else {

@@ -161,7 +161,7 @@ fn memories_are_listed_and_recalled_by_what_is_noted_of_them() {
             ..ask(&["ann"], "tea")
         };
         let lists = kit.recall(&ask);
-        let mut found: Vec<u64> = lists.lexical.iter().map(|one| number(one.id)).collect();
+        let mut found = by_words(&lists);
         found.sort_unstable();
         let numbers: Vec<u64> = (1..5)
             .filter(|number| texts.contains(&&*kit.get(id(*number)).unwrap().content))
@@ -231,7 +231,7 @@ fn subjects_are_listed_and_asked_by_what_they_begin_with() {
         subject_prefix: "org:".into(),
         ..ask(&[], "tea")
     };
-    assert_eq!(kit.recall(&asked).lexical.len(), 3);
+    assert_eq!(by_words(&kit.recall(&asked)).len(), 3);
     for number in 0..70 {
         kit.say(100 + number, &format!("many:{number}"), "likes tea");
     }
@@ -259,8 +259,7 @@ fn vectors_of_clients_are_used_where_nothing_here_makes_any() {
     kit.remember(near);
     kit.say(2, "ann", "without a vector");
     let lists = kit.recall_at(at(1), &ask(&["ann"], ""), Some(&given));
-    let found: Vec<u64> = lists.vector.iter().map(|one| number(one.id)).collect();
-    assert_eq!(found, [1]);
+    assert_eq!(by_vector(&lists), [1]);
     let mut other = order(3, fact("ann", MemoryKind::Project, "b"));
     other.vector = Some(given.clone());
     other.vector.as_mut().unwrap().values.pop();
@@ -274,18 +273,9 @@ fn vectors_of_clients_are_used_where_nothing_here_makes_any() {
     let mut named = order(5, keyed("k", "new"));
     named.vector = Some(given.clone());
     kit.remember(named);
-    assert_eq!(
-        kit.recall_at(at(1), &ask(&["ann"], ""), Some(&given))
-            .vector
-            .len(),
-        2
-    );
+    let near = || by_vector(&kit.recall_at(at(1), &ask(&["ann"], ""), Some(&given)));
+    assert_eq!(near().len(), 2);
     kit.add(6, keyed("k", "newer"));
-    assert_eq!(
-        kit.recall_at(at(1), &ask(&["ann"], ""), Some(&given))
-            .vector
-            .len(),
-        1
-    );
+    assert_eq!(near().len(), 1);
     kit.check_indexes();
 }

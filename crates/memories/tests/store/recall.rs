@@ -12,12 +12,7 @@ fn numbers(kit: &Kit, ask: &RecallRequest) -> Vec<u64> {
 }
 
 fn numbers_at(kit: &Kit, now: Timestamp, ask: &RecallRequest) -> Vec<u64> {
-    let mut found: Vec<u64> = kit
-        .recall_at(now, ask, None)
-        .lexical
-        .iter()
-        .map(|hit| number(hit.id))
-        .collect();
+    let mut found = by_words(&kit.recall_at(now, ask, None));
     found.sort_unstable();
     found
 }
@@ -225,7 +220,7 @@ fn filters_apply_before_the_best_are_taken() {
         after: Some(at(0)),
         ..base.clone()
     };
-    assert_eq!(kit.recall(&later).lexical.len(), 3);
+    assert_eq!(numbers(&kit, &later).len(), 3);
 }
 
 #[test]
@@ -358,14 +353,11 @@ fn say_in(kit: &Kit, number: u64, who: &str, session: &str, seq: u64, text: &str
 }
 
 fn pairs(kit: &Kit, who: &str, query: &str) -> Vec<(u64, u64)> {
-    let lists = kit.recall(&ask(&[who], query));
-    for (first, second) in &lists.said_after {
-        assert!(lists.memories.contains_key(first) && lists.memories.contains_key(second));
-    }
-    let mut pairs: Vec<(u64, u64)> = lists
-        .said_after
-        .iter()
-        .map(|(first, second)| (number(*first), number(*second)))
+    let found = kit.recall(&ask(&[who], query));
+    let at = |place: usize| number(found.list[place].memory.id);
+    let pairs = found.said_after.iter();
+    let mut pairs: Vec<(u64, u64)> = pairs
+        .map(|(first, second)| (at(*first), at(*second)))
         .collect();
     pairs.sort_unstable();
     pairs

@@ -52,7 +52,7 @@ fn a_change_is_found_by_its_new_words_only() {
         tags: vec!["drinks".into()],
         ..ask(&["ann"], "coffee")
     };
-    assert_eq!(kit.recall(&tagged).lexical.len(), 1);
+    assert_eq!(by_words(&kit.recall(&tagged)), [1]);
     let late = vector([1.0; 8]);
     assert!(
         !kit.write(move |writer| writer.embedded(id(1), first, &late)),
@@ -88,10 +88,8 @@ fn a_memory_moves_to_the_team_and_back_with_all_that_is_its() {
         }],
     };
     kit.write(move |writer| writer.record_recall(&told, &limits()));
-    let by_vector = |who: &str| {
-        kit.recall_at(at(1), &ask(&[who], ""), Some(&vector([1.0; 8])))
-            .vector
-            .len()
+    let found_near = |who: &str| {
+        by_vector(&kit.recall_at(at(1), &ask(&[who], ""), Some(&vector([1.0; 8])))).len()
     };
     for (visibility, bob_finds) in [(Visibility::Team, 1), (Visibility::Private, 0)] {
         let patch = Patch {
@@ -100,7 +98,7 @@ fn a_memory_moves_to_the_team_and_back_with_all_that_is_its() {
         };
         assert_eq!(change(&kit, 1, patch).visibility, visibility);
         assert_eq!(kit.found("bob", "tulip").len(), bob_finds);
-        assert_eq!((by_vector("bob"), by_vector("ann")), (bob_finds, 1));
+        assert_eq!((found_near("bob"), found_near("ann")), (bob_finds, 1));
         assert_eq!(kit.found("ann", "tulip"), [1]);
         assert_eq!(kit.peek("SELECT count(*) FROM recall_events"), 1);
         kit.check_indexes();
