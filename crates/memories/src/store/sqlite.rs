@@ -12,3 +12,4 @@ mod terms;
 
 pub(super) use files::MemoryFiles;
 pub use files::{FilesOptions, tenant_files};
+pub(super) use open::empty_schema;

@@ -1,16 +1,12 @@
 //! Storage of vectors. Only current memories have one, each of a single model.
 
-use std::collections::HashMap;
-
 use rusqlite::params;
 
 use super::requests::Embedding;
 use super::row;
 use super::sql::{Connection, Row, Sql, StoreResult};
-use super::vector_index::Model;
+use super::vector_index::{FilterColumns, Model};
 use crate::MemoryError;
-
-pub(super) use super::vector_index::FilterColumns;
 
 /// Model name of vectors computed by clients. No texts are queued for this model.
 pub const CLIENTS: &str = "(made by clients)";
@@ -72,21 +68,6 @@ pub(super) fn put(
     connection.put_vector(no, model, glance, &vector.values)
 }
 
-/// Stores a vector copied from other storage, whose model is already stored.
-pub(super) fn carry_over(
-    connection: Connection<'_>,
-    no: i64,
-    model: u16,
-    glance: FilterColumns,
-    values: &[f32],
-) -> StoreResult<()> {
-    let model = Model {
-        no: model,
-        dimension: values.len(),
-    };
-    connection.put_vector(no, model, glance, values)
-}
-
 /// Number of the model that computed this memory's vector.
 pub(super) fn model_of(connection: Connection<'_>, no: i64) -> StoreResult<Option<u16>> {
     if !connection.stores_vectors() {
@@ -102,14 +83,6 @@ pub(super) fn count_of(connection: Connection<'_>, model: Model) -> StoreResult<
     } else {
         Ok(0)
     }
-}
-
-/// See [`VectorIndex::vectors_of`](super::vector_index::VectorIndex::vectors_of).
-pub(super) fn vectors_of(
-    connection: Connection<'_>,
-    numbers: &[i64],
-) -> StoreResult<HashMap<i64, (u16, Vec<f32>)>> {
-    connection.vectors_of(numbers)
 }
 
 /// Cosine of two vectors. 0 if one of them is zero.

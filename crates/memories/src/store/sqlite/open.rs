@@ -174,6 +174,15 @@ pub(super) fn reader(path: &Path, key: Option<&DataKey>) -> Result<Connection, F
     Ok(connection)
 }
 
+/// Opens an empty file of the newest schema, in memory.
+pub(in crate::store) fn empty_schema() -> Result<Connection, FileError> {
+    let connection = Connection::open_in_memory()?;
+    for step in MIGRATIONS {
+        connection.execute_batch(step)?;
+    }
+    Ok(connection)
+}
+
 /// Returns the tenant of a file, or `None` if it cannot be determined.
 pub(super) fn tenant_of(path: &Path, key: Option<&DataKey>) -> Result<Option<String>, FileError> {
     let connection = open_for_inspection(path, key)?;
