@@ -76,7 +76,21 @@ impl MemoryWriter<'_> {
             None => None,
             Some(session) => Some(self.digest(session.as_str())?),
         };
-        self.connection.count_hits(event, session)?;
+        // Incrementing the maximum integer would overflow.
+        let count = "UPDATE memories SET
+             recalls = recalls + CASE WHEN recalls < 9223372036854775807 THEN 1 ELSE 0 END,
+             recalled = CASE WHEN recalled > ?2 THEN recalled ELSE ?2 END
+             WHERE id = ?1 AND owner IN (SELECT no FROM partitions)";
+        let insert = "INSERT INTO recall_events (no, at, memory, session, query, rank, score)
+             SELECT (SELECT coalesce(max(no), 0) + 1 FROM recall_events), ?2, id, ?3, ?4, ?5, ?6
+             FROM memories WHERE id = ?1 AND owner IN (SELECT no FROM partitions)";
+        let at = moment(event.at);
+        for hit in &event.hits {
+            let (id, score) = (hit.id.to_bytes(), f64::from(hit.score));
+            self.run(count, params![id, at])?;
+            let parameters = params![id, at, session, event.query, hit.rank, score];
+            self.run(insert, parameters)?;
+        }
         let prune = "DELETE FROM recall_events WHERE no IN
                 (SELECT no FROM recall_events ORDER BY no LIMIT ?1)
              AND no <= (SELECT max(no) FROM recall_events) - ?2";

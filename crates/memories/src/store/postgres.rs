@@ -21,10 +21,8 @@ use memoird_store::StoreError;
 use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 
-use super::requests::RecallEvent;
 use super::row::limit;
 use super::sql::{Columns, Dialect, Parameters, Row, Sql, StoreResult};
-use super::time::moment;
 use crate::MemoryError;
 
 pub(super) use place::PostgresMemories;
@@ -202,35 +200,6 @@ impl Dialect for Transaction<'_> {
             Ok((place.unwrap_or(usize::MAX), whole(row, 1)?))
         });
         found.collect()
-    }
-
-    /// A single statement.
-    fn count_hits(&self, event: &RecallEvent, session: Option<[u8; 16]>) -> StoreResult<()> {
-        // Incrementing the maximum integer would overflow.
-        let sql = "WITH hits AS (
-                SELECT id, rank, score FROM unnest($1, $2, $3) AS hits (id, rank, score)),
-            counted AS (
-                UPDATE memories SET
-                recalls = recalls + CASE WHEN recalls < 9223372036854775807 THEN 1 ELSE 0 END,
-                recalled = CASE WHEN recalled > $4 THEN recalled ELSE $4 END
-                FROM hits WHERE memories.id = hits.id AND owner IN (SELECT no FROM partitions)
-                RETURNING memories.id, hits.rank, hits.score)
-            INSERT INTO recall_events (no, at, memory, session, query, rank, score)
-            SELECT (SELECT coalesce(max(no), 0) FROM recall_events) + row_number() OVER (ORDER BY rank),
-                $4, id, $5, $6, rank, score FROM counted";
-        let ids = event.hits.iter().map(|hit| hit.id.to_bytes().to_vec());
-        let ranks = event.hits.iter().map(|hit| i64::from(hit.rank));
-        let scores = event.hits.iter().map(|hit| f64::from(hit.score));
-        let session = session.map_or(Value::Null, |session| Value::Bytes(session.to_vec()));
-        let values = vec![
-            Value::Lists(ids.collect()),
-            Value::Wholes(ranks.collect()),
-            Value::Doubles(scores.collect()),
-            Value::Whole(moment(event.at)),
-            session,
-            Value::Bytes(event.query.to_vec()),
-        ];
-        self.send(sql, values)
     }
 }
 

@@ -8,7 +8,6 @@ use std::fmt::Debug;
 
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, Type, ValueRef};
 
-use super::requests::RecallEvent;
 use super::vector_index::VectorIndex;
 use super::word_index::WordIndex;
 use crate::MemoryError;
@@ -83,11 +82,6 @@ pub(super) trait Dialect: WordIndex + VectorIndex + Debug {
     ///
     /// Returns at most `each_max` per position.
     fn said_at(&self, places: &[(i64, i64)], each_max: usize) -> StoreResult<Vec<(usize, i64)>>;
-
-    /// Counts a recall for each of its memories and stores its events.
-    ///
-    /// Skips memories that were deleted in the meantime. `session` is its digest.
-    fn count_hits(&self, event: &RecallEvent, session: Option<[u8; 16]>) -> StoreResult<()>;
 }
 
 /// Queries that read typed rows.

@@ -3,10 +3,8 @@
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ToSql, params};
 
-use crate::store::requests::RecallEvent;
 use crate::store::row::limit;
 use crate::store::sql::{Columns, Dialect, Parameters, Row, Sql, StoreResult};
-use crate::store::time::moment;
 
 impl Dialect for Connection {
     fn change(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<usize> {
@@ -91,28 +89,6 @@ impl Dialect for Connection {
             found.extend(this.all(sql, parameters, |row| Ok((index, row.get(0)?)))?);
         }
         Ok(found)
-    }
-
-    fn count_hits(&self, event: &RecallEvent, session: Option<[u8; 16]>) -> StoreResult<()> {
-        // Incrementing the maximum integer would overflow.
-        let count = "UPDATE memories SET
-             recalls = recalls + CASE WHEN recalls < 9223372036854775807 THEN 1 ELSE 0 END,
-             recalled = CASE WHEN recalled > ?2 THEN recalled ELSE ?2 END
-             WHERE id = ?1 AND owner IN (SELECT no FROM partitions)";
-        let insert = "INSERT INTO recall_events (at, memory, session, query, rank, score)
-             VALUES (?, ?, ?, ?, ?, ?)";
-        let at = moment(event.at);
-        for hit in &event.hits {
-            let id = hit.id.to_bytes();
-            if self.change(count, params![id, at])? > 0 {
-                let score = f64::from(hit.score);
-                self.run(
-                    insert,
-                    params![at, id, session, event.query, hit.rank, score],
-                )?;
-            }
-        }
-        Ok(())
     }
 }
 
