@@ -15,7 +15,7 @@ use super::embedding::Near;
 use super::index::Prepared;
 use super::reader::MemoryReader;
 use super::requests::{Embedding, RememberCommand};
-use super::row::{MemoryRow, TEAM, find_partition, limit, outcome_of, whole};
+use super::row::{MemoryRow, TEAM, content_hash, find_partition, limit, outcome_of, whole};
 use super::sql::{Sql, StoreResult};
 use super::time::{before, moment, timestamp};
 use super::vector_index::Model;
@@ -45,17 +45,6 @@ enum Alike {
     Meaning,
 }
 
-/// Parameters of the write of a fact.
-#[derive(Clone, Copy)]
-struct Writing<'a> {
-    prepared: &'a Prepared,
-    /// Whether the job writes nothing else.
-    ///
-    /// If so, nothing is written before the outcome is decided.
-    is_alone: bool,
-    limits: &'a MemoryLimits,
-}
-
 impl MemoryWriter<'_> {
     /// Stores a fact as a new memory, or merges it into one that already states it.
     ///
@@ -70,12 +59,7 @@ impl MemoryWriter<'_> {
         command: &RememberCommand,
         limits: &MemoryLimits,
     ) -> StoreResult<RememberOutcome> {
-        let writing = Writing {
-            prepared: &Prepared::new(&command.memory.content),
-            is_alone: false,
-            limits,
-        };
-        self.remember_so(command, writing)
+        self.remember_so(command, None, limits)
     }
 
     /// Like [`Self::remember`], with a prepared text, for a job that writes nothing else.
@@ -88,24 +72,21 @@ impl MemoryWriter<'_> {
         prepared: &Prepared,
         limits: &MemoryLimits,
     ) -> StoreResult<RememberOutcome> {
-        let writing = Writing {
-            prepared,
-            is_alone: true,
-            limits,
-        };
-        self.remember_so(command, writing)
+        self.remember_so(command, Some(prepared), limits)
     }
 
+    /// With a prepared text, the job writes nothing else: nothing is written before the outcome is
+    /// decided.
     fn remember_so(
         &self,
         command: &RememberCommand,
-        writing: Writing<'_>,
+        prepared: Option<&Prepared>,
+        limits: &MemoryLimits,
     ) -> StoreResult<RememberOutcome> {
-        let limits = writing.limits;
         if let Some(earlier) = self.repeated(command, limits)? {
             return Ok(earlier);
         }
-        let (memory, outcome) = self.take_fact(command, writing)?;
+        let (memory, outcome) = self.take_fact(command, prepared, limits)?;
         self.keep_key(command, memory.id, outcome, limits)?;
         self.mark_turns(command)?;
         Ok(RememberOutcome {
@@ -119,7 +100,8 @@ impl MemoryWriter<'_> {
     fn take_fact(
         &self,
         command: &RememberCommand,
-        writing: Writing<'_>,
+        prepared: Option<&Prepared>,
+        limits: &MemoryLimits,
     ) -> StoreResult<(Memory, Outcome)> {
         let (fact, at) = (&command.memory, command.at());
         // All rejections come before the first write.
@@ -151,35 +133,36 @@ impl MemoryWriter<'_> {
         let alike = if is_apart {
             None
         } else {
-            self.said_already(command, writing.prepared.says, vector, replaced_id)?
+            let says = prepared.map_or_else(|| content_hash(&fact.content), |text| text.says);
+            self.said_already(command, says, vector, replaced_id)?
         };
         if let (Some((was, how)), NearDuplicate::Refuse) = (&alike, command.near_duplicate)
             && *how != Alike::Exact
         {
             return Err(MemoryError::Duplicate { id: was.memory.id });
         }
-        if writing.is_alone {
+        if prepared.is_some() {
             self.decide()?;
         }
         let (row, outcome) = match alike {
             None if let Some(was) = named => {
-                let row = self.restate(&was, command, vector, writing)?;
+                let row = self.restate(&was, command, vector, limits)?;
                 (row, Outcome::Replaced)
             }
             Some((was, Alike::Exact)) => (self.reinforce(&was, command)?, Outcome::Reinforced),
             Some((was, Alike::Spelling)) => {
-                self.keep_spelling(&was.memory, command, writing.limits)?;
+                self.keep_spelling(&was.memory, command, limits)?;
                 (self.reinforce(&was, command)?, Outcome::Merged)
             }
             Some((was, Alike::Meaning)) => {
                 let mut memory = fact.clone();
                 take_over(&mut memory, &was.memory);
-                let row = self.add_with_vector(memory, apart, vector, writing)?;
+                let row = self.add_with_vector(memory, apart, vector, prepared, limits)?;
                 self.supersede(&was, fact.id, at)?;
                 (row, Outcome::Merged)
             }
             None => {
-                let row = self.add_with_vector(fact.clone(), apart, vector, writing)?;
+                let row = self.add_with_vector(fact.clone(), apart, vector, prepared, limits)?;
                 (row, Outcome::Created)
             }
         };
@@ -197,11 +180,11 @@ impl MemoryWriter<'_> {
         was: &MemoryRow,
         command: &RememberCommand,
         vector: Option<(Model, &Embedding)>,
-        writing: Writing<'_>,
+        limits: &MemoryLimits,
     ) -> StoreResult<MemoryRow> {
         let old = &was.memory;
         if old.content != command.memory.content {
-            self.add_history(old, command, writing.limits)?;
+            self.add_history(old, command, limits)?;
         }
         let mut row = was.clone();
         row.apart = true;
@@ -232,7 +215,8 @@ impl MemoryWriter<'_> {
             superseded_by: Some(old.id),
             ..old.clone()
         };
-        self.add(history, true, command.at(), limits).map(drop)
+        self.add(history, true, None, command.at(), limits)
+            .map(drop)
     }
 
     /// Stores the old spelling of a memory as a superseded row.
@@ -459,11 +443,11 @@ impl MemoryWriter<'_> {
         memory: Memory,
         apart: bool,
         vector: Option<(Model, &Embedding)>,
-        writing: Writing<'_>,
+        prepared: Option<&Prepared>,
+        limits: &MemoryLimits,
     ) -> StoreResult<MemoryRow> {
-        let prepared = Some(writing.prepared);
         let at = memory.updated_at;
-        let row = self.add_prepared(memory, apart, prepared, at, writing.limits)?;
+        let row = self.add(memory, apart, prepared, at, limits)?;
         if let Some((model, vector)) = vector {
             self.put_vector(&row, model, vector)?;
         }

@@ -71,7 +71,7 @@ impl MemoryWriter<'_> {
                 self.erase(&doomed, &mut ForgetOutcome::default())?;
             }
             // Memories that were separate in the exported data stay separate.
-            self.add(memory.clone(), true, at, limits)?;
+            self.add(memory.clone(), true, None, at, limits)?;
             imported.added += 1;
         }
         Ok(imported)

@@ -67,17 +67,6 @@ impl<'a> MemoryWriter<'a> {
         &self,
         memory: Memory,
         apart: bool,
-        at: Timestamp,
-        limits: &MemoryLimits,
-    ) -> StoreResult<MemoryRow> {
-        self.add_prepared(memory, apart, None, at, limits)
-    }
-
-    /// Like [`Self::add`], with a prepared text.
-    pub(super) fn add_prepared(
-        &self,
-        memory: Memory,
-        apart: bool,
         prepared: Option<&Prepared>,
         at: Timestamp,
         limits: &MemoryLimits,
