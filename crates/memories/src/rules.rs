@@ -23,3 +23,8 @@ pub(crate) use input::{checked_seqs, external_key};
 pub use memory::{
     Memory, MemoryKind, MemoryLimits, Origin, Outcome, Pin, Polarity, Source, Visibility,
 };
+
+/// Compiles a constant pattern. One that does not compile is a bug, which the tests find.
+fn regex(pattern: &str) -> regex::Regex {
+    regex::Regex::new(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"))
+}

@@ -14,11 +14,13 @@ use memoird_core::date::day_number;
 use memoird_core::time::Timestamp;
 use regex::{Captures, Regex};
 
+use super::regex;
+
 /// The relative dates that are resolved.
 ///
 /// "In three days" is excluded because it is as often a duration. A weekday alone is excluded
 /// because it may mean the last one or the next one.
-static RELATIVE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static RELATIVE: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"(?ix)
         \b(?:
             (?<after>(?:the\s+)?day\s+after\s+tomorrow)
@@ -32,31 +34,31 @@ static RELATIVE: LazyLock<Option<Regex>> = LazyLock::new(|| {
           | (?<count>\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)
             \s+(?<ago>day|week|month|year)s?\s+ago
         )\b";
-    Regex::new(pattern).ok()
+    regex(pattern)
 });
 
 const MONTH: &str = r"(?: jan(?:uary)? | feb(?:ruary)? | mar(?:ch)? | apr(?:il)? | may | june? | july?
     | aug(?:ust)? | sept?(?:ember)? | oct(?:ober)? | nov(?:ember)? | dec(?:ember)? )";
 
 /// The absolute date already follows, in parentheses or after a comma.
-static DATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static DATED: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = format!(
         r"(?ix)^ (?:['’]s)? [\s,]* \(? (?:on\s+|(?:the\s+)?(?:week\s+of\s+)?)
         (?: \d{{4}} | \d{{1,2}}[./]\d
           | \d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?{MONTH}\b
           | {MONTH}\.?\s+\d )"
     );
-    Regex::new(&pattern).ok()
+    regex(&pattern)
 });
 
 /// The month that a weekday or week belongs to.
-static IN_MONTH: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(&format!(r"(?ix)^ \s+ in \s+ {MONTH} \b")).ok());
+static IN_MONTH: LazyLock<Regex> =
+    LazyLock::new(|| regex(&format!(r"(?ix)^ \s+ in \s+ {MONTH} \b")));
 
 /// Text before a match that counts another day from it.
 ///
 /// "a week tomorrow", "two days before yesterday", "a year ago today", "last last Friday"
-static COUNTS_ON: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static COUNTS_ON: LazyLock<Regex> = LazyLock::new(|| {
     let unit = r"(?:minute|hour|day|night|morning|evening|weekend|week|fortnight|month|quarter|year
         |decade|monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?";
     let pattern = format!(
@@ -67,25 +69,25 @@ static COUNTS_ON: LazyLock<Option<Regex>> = LazyLock::new(|| {
           | (?:ago|hence|last|next|past|previous|coming|today|tomorrow|yesterday) \s+ (?:on\s+)?
         ) $"
     );
-    Regex::new(&pattern).ok()
+    regex(&pattern)
 });
 
 /// Text after a match that counts another day from it.
 ///
 /// "tomorrow week", "a week ago on Friday", "today last year"
-static IS_COUNTED_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static IS_COUNTED_FROM: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"(?ix) ^ \s+ (?: (?:week|fortnight)s? \b
         | (?:next|last|this) \s+ (?:week|month|year) \b
         | in \s+ (?:an?|one|two|three|four|five|six|\d+) \s+ (?:day|week|month|year)s? \b )";
-    Regex::new(pattern).ok()
+    regex(pattern)
 });
 
 /// Text after "a year ago" that names the day it is counted from.
-static AGO_FROM: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static AGO_FROM: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"(?ix) ^ \s+ (?: (?:on\s+)?
         (?: today|tonight|tomorrow|yesterday|this|last|next
           | (?:mon|tues|wednes|thurs|fri|satur|sun)day ) | from | before ) \b";
-    Regex::new(pattern).ok()
+    regex(pattern)
 });
 
 /// Kinds of works that have a title.
@@ -93,7 +95,7 @@ const WORK: &str = r"(?: song | film | movie | album | band | book | novel | sho
     | poem | musical | hit | tune | ballad | game | podcast | newspaper | magazine | label )";
 
 /// Text before a match that makes it a title or a noun: "the song yesterday", "a better tomorrow".
-static BEFORE_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static BEFORE_TITLE: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = format!(
         r"(?ix) (?: \b {WORK}s? \s* [:–—-] \s*
           | \b (?:song|tune|ballad|hit)s? ,? \s+
@@ -102,38 +104,38 @@ static BEFORE_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
           | \b (?:an?|no|every|each|another|better|brighter|my|your|our) \s+
           ) $"
     );
-    Regex::new(&pattern).ok()
+    regex(&pattern)
 });
 
 /// Text before a match that makes it a noun: "leaders of tomorrow". "As of today" is a date.
-static BEFORE_NOUN: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?ix) (?: ^ | [^s\s] | [^a]s ) \s+ of \s+ $").ok());
+static BEFORE_NOUN: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?ix) (?: ^ | [^s\s] | [^a]s ) \s+ of \s+ $"));
 
 /// Text after a title: "Last Christmas is her favourite song".
-static AFTER_TITLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static AFTER_TITLE: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = format!(
         r"(?ix) ^ \s* \( [^)]{{0,40}} \b {WORK}s? \b | ^ (?:['’]s)? \s+ (?:is|was) \s+
           (?: (?:an?|the|one|my|your|her|his|our|their|\w+['’]s) \s+ (?:\w+\s+){{0,3}} {WORK}s?
             | written | released | recorded | sung | covered | composed | directed | published
             | performed ) \b"
     );
-    Regex::new(&pattern).ok()
+    regex(&pattern)
 });
 
 /// Capitalized text after a title: "Yesterday by the Beatles", "Yesterday & Today".
 ///
 /// Another example is "Last Monday Records". A person's name may follow a date too: "Yesterday Ann
 /// moved" is ambiguous, and left unchanged.
-static AFTER_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static AFTER_NAME: LazyLock<Regex> = LazyLock::new(|| {
     let capital = r"(?:\p{Lu}[\p{L}\d]|[A-HJ-Z]\b)";
     let pattern = format!(
         r"^(?:['’]s)?\s+(?:by\b|{capital}|(?:&|or|vs\.?)\s+{capital})|^,?\s+and\s+{capital}"
     );
-    Regex::new(&pattern).ok()
+    regex(&pattern)
 });
 
 /// Text before a match that refers to another time, from which the relative date then counts.
-static OTHER_TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static OTHER_TIME: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = format!(
         r"(?ix)
           (?: ^ | [^(\d.,] ) \b (?:1[0-9]|20)\d\d s? \b (?: [^.,:%€$£\d-] | [,:]\s | - \d\d -\d\d | $ )
@@ -150,29 +152,28 @@ static OTHER_TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
         | ^ \W* (?:late\s+|early\s+)? (?:on|in|during|by|around) \s+ (?:the\s+)? (?:\w+\s+)?
             (?: (?:mon|tues|wednes|thurs|fri|satur|sun)day | {MONTH} \b )"
     );
-    Regex::new(&pattern).ok()
+    regex(&pattern)
 });
 
 /// Reported speech.
 ///
 /// Its day is unknown. The group `rest` is the text between the verb and the match.
-static REPORTED: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"(?ix) \b (?:said|says|told|promised|announced|wrote|claimed|swore|replied|answered
         |explained|mentioned|stated|declared|predicted|insisted|warned|asked|thought|believed|hoped
         |expected|assumed|imagined|dreamt|dreamed) \b (?<rest>.*) $";
-    Regex::new(pattern).ok()
+    regex(pattern)
 });
 
 /// Text between the verb and the day of the speech itself, as in "told me yesterday".
-static WAS_TOLD: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?i)^(?:\s+(?:me|us|him|her|them|you|so|it|this|that))*\s*$").ok()
-});
+static WAS_TOLD: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?i)^(?:\s+(?:me|us|him|her|them|you|so|it|this|that))*\s*$"));
 
 /// An open single quotation mark. Apostrophes are skipped.
-static SINGLE_OPEN: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?s)(?:^|[\s(\[:,–—])['‘](?:[^'‘’]|['’]\w)*$").ok());
-static SINGLE_CLOSE: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?s)^(?:[^'‘’]|['’]\w)*['’](?:\W|$)").ok());
+static SINGLE_OPEN: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?s)(?:^|[\s(\[:,–—])['‘](?:[^'‘’]|['’]\w)*$"));
+static SINGLE_CLOSE: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?s)^(?:[^'‘’]|['’]\w)*['’](?:\W|$)"));
 
 /// Opening and closing quotation marks.
 const QUOTES: [(char, char); 5] = [('"', '"'), ('“', '”'), ('„', '“'), ('«', '»'), ('`', '`')];
@@ -202,9 +203,6 @@ const NUMBERS: [&str; 12] = [
 /// Dates are counted from the UTC day of `said`. Returns the content unchanged if the result would
 /// be longer than `bytes_max`.
 pub fn with_dates(content: &str, said: Timestamp, bytes_max: usize) -> String {
-    let (Some(relative), Some(dated)) = (&*RELATIVE, &*DATED) else {
-        return content.to_owned();
-    };
     let Ok(today) = Date::new(1970, 1, 1)
         .and_then(|epoch| epoch.checked_add(Span::new().try_days(day_number(said))?))
     else {
@@ -212,7 +210,7 @@ pub fn with_dates(content: &str, said: Timestamp, bytes_max: usize) -> String {
     };
     let mut made = String::with_capacity(content.len() + 16);
     let mut copied = 0;
-    for found in relative.captures_iter(content) {
+    for found in RELATIVE.captures_iter(content) {
         let Some(whole) = found.get(0) else { continue };
         let (before, after) = (&content[..whole.start()], &content[whole.end()..]);
         let is_date = stands_alone(before, whole.as_str(), after)
@@ -220,7 +218,7 @@ pub fn with_dates(content: &str, said: Timestamp, bytes_max: usize) -> String {
             && !is_title(&found, before, after)
             && !is_counted_from(&found, before, after)
             && !is_of_another_time(&found, before);
-        if !is_date || dated.is_match(after) {
+        if !is_date || DATED.is_match(after) {
             continue;
         }
         let Some(date) = absolute(&found, before, after, today) else {
@@ -274,26 +272,23 @@ fn stands_alone(before: &str, words: &str, after: &str) -> bool {
     is_shouted || !is_name
 }
 
-/// True if the pattern matches, and if it did not compile: in doubt no date is added.
-fn has(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
-    pattern.as_ref().is_none_or(|it| it.is_match(text))
-}
-
 /// Whether the match is a title, a name, or a noun.
 fn is_title(found: &Captures<'_>, before: &str, after: &str) -> bool {
     let words = found.get(0).map_or("", |whole| whole.as_str());
     let is_capital = words.contains(char::is_uppercase) && words.contains(char::is_lowercase);
     let is_all = before.trim().is_empty() && !after.contains(char::is_alphanumeric);
-    is_capital && (is_all || has(&AFTER_NAME, after))
-        || has(&BEFORE_TITLE, before)
-        || found.name("day").is_some() && has(&BEFORE_NOUN, before)
-        || has(&AFTER_TITLE, after)
+    is_capital && (is_all || AFTER_NAME.is_match(after))
+        || BEFORE_TITLE.is_match(before)
+        || found.name("day").is_some() && BEFORE_NOUN.is_match(before)
+        || AFTER_TITLE.is_match(after)
 }
 
 /// Whether another day is counted from the matched one.
 fn is_counted_from(found: &Captures<'_>, before: &str, after: &str) -> bool {
     let is_ago = found.name("ago").is_some();
-    has(&COUNTS_ON, before) || has(&IS_COUNTED_FROM, after) || is_ago && has(&AGO_FROM, after)
+    COUNTS_ON.is_match(before)
+        || IS_COUNTED_FROM.is_match(after)
+        || is_ago && AGO_FROM.is_match(after)
 }
 
 /// Whether the sentence is about another time, or reports speech of another day.
@@ -314,13 +309,11 @@ fn is_of_another_time(found: &Captures<'_>, before: &str) -> bool {
         || found.name("ago").is_some()
         || day.is_some_and(|day| day == "yesterday")
         || which.is_some_and(|which| which == "last");
-    let is_reported = REPORTED.as_ref().is_none_or(|reported| {
-        reported.captures(sentence).is_some_and(|said| {
-            let rest = said.name("rest").map_or("", |rest| rest.as_str());
-            !is_past || !has(&WAS_TOLD, rest)
-        })
+    let is_reported = REPORTED.captures(sentence).is_some_and(|said| {
+        let rest = said.name("rest").map_or("", |rest| rest.as_str());
+        !is_past || !WAS_TOLD.is_match(rest)
     });
-    is_reported || has(&OTHER_TIME, sentence)
+    is_reported || OTHER_TIME.is_match(sentence)
 }
 
 /// Whether the match is within quotation marks.
@@ -328,7 +321,7 @@ fn is_of_another_time(found: &Captures<'_>, before: &str) -> bool {
 /// A quoted statement was made on another day, and quoted titles and code contain no dates. A text
 /// that is quoted as a whole does not count.
 fn is_quoted(before: &str, after: &str) -> bool {
-    let is_single = has(&SINGLE_OPEN, before) && has(&SINGLE_CLOSE, after);
+    let is_single = SINGLE_OPEN.is_match(before) && SINGLE_CLOSE.is_match(after);
     is_single
         || QUOTES.iter().any(|&(open, close)| {
             let is_open = if open == close {
@@ -385,8 +378,7 @@ fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Opt
     let is_counted = ["the", "his", "her", "its", "their", "every", "each"]
         .iter()
         .any(|article| last.eq_ignore_ascii_case(article));
-    let is_of_month = word("unit").is_none_or(|unit| unit == "week")
-        && IN_MONTH.as_ref().is_none_or(|it| it.is_match(after));
+    let is_of_month = word("unit").is_none_or(|unit| unit == "week") && IN_MONTH.is_match(after);
     if is_counted || is_of_month || after.trim_start().starts_with("of ") {
         return None;
     }

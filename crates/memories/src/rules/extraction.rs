@@ -16,7 +16,7 @@ use serde_json::Value;
 use unicode_normalization::UnicodeNormalization as _;
 
 use super::prompt::TranscriptTurn;
-use super::{MemoryKind, MemoryLimits, Polarity, secrets, wording};
+use super::{MemoryKind, MemoryLimits, Polarity, regex, secrets, wording};
 use crate::requests::{ExtractedFact, RememberRequest};
 
 /// Input that the model was shown.
@@ -111,7 +111,7 @@ const USERS_SHARE: f64 = 0.5;
 const NUMBER_DIGITS: usize = 4;
 
 /// Matches a sentence that states a secret, whatever the secret looks like.
-static SECRET_SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static SECRET_SAID: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"(?ix)
         (?: \b(?: pass(?:word|phrase|code|wd) | pin(?:\s+code)? | (?:api|secret|private|access)[\s_-]?key
           | secret | token | credentials? | passwort | kennwort | geheimzahl | contraseña | clave
@@ -122,33 +122,33 @@ static SECRET_SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
         [^.!?]{0,60}?
         (?: \b(?:is|are|was|ist|sind|lautet|es|est|é|è|são|jest|är|هي|है)\b | [:=]
           | \s[—–-]\s | это | 是 | 为 | 為 | は | 는 | 은 )";
-    Regex::new(pattern).ok()
+    regex(pattern)
 });
 
 /// Matches text that only makes sense as an instruction to a program.
-static INSTRUCTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static INSTRUCTION: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"(?ix)
         <\s*/?\s*(?:known|recalled|transcript|memor(?:y|ies)|system|assistant|summary)\b
         | \b(?:ignore|disregard|forget|override)\b [^.]{0,40}
           \b(?:instructions?|rules?|prompts?|guidelines)\b
         | \b(?:system|developer)\s+(?:prompt|message)\b
         | \b(?:the\s+)?(?:extractor|memory\s+keeper)\b [^.]{0,20} \b(?:must|should|shall|has\s+to)\b";
-    Regex::new(pattern).ok()
+    regex(pattern)
 });
 
-static ADDRESS: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?i)[\w.+-]+@[\w-]+\.[\w.-]+|https?://[^\s)>,;]+").ok());
+static ADDRESS: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?i)[\w.+-]+@[\w-]+\.[\w.-]+|https?://[^\s)>,;]+"));
 
-static NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\d[\d .,/-]*\d").ok());
+static NUMBER: LazyLock<Regex> = LazyLock::new(|| regex(r"\d[\d .,/-]*\d"));
 
 /// Matches absolute dates. The prompt asks for them in place of "next Thursday".
-static DATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static DATE: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"(?ix)
         \b (?:19|20)\d\d - (?: (?:19|20)\d\d | \d\d? (?: -\d\d? )? ) (?: \b | T )
         | \b (?: \d\d? [-./] \s? )? \d\d? [-./] \s? (?:19|20)\d\d \b
         | \b (?: jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec ) \p{L}* \.? ,? \s+
           (?: \d\d? (?:st|nd|rd|th)? ,? \s+ )? (?:19|20)\d\d \b";
-    Regex::new(pattern).ok()
+    regex(pattern)
 });
 
 /// Parses the entries of a reply.
@@ -239,8 +239,7 @@ fn fact(
     if is_secret(content) || tags.iter().any(|tag| is_secret(tag)) {
         return Err(Refusal::Secret);
     }
-    let is_instruction = INSTRUCTION.as_ref().is_none_or(|it| it.is_match(content));
-    if is_instruction || unmarked(content) != content {
+    if INSTRUCTION.is_match(content) || unmarked(content) != content {
         return Err(Refusal::Instruction);
     }
     if !said.supports(content) {
@@ -378,10 +377,7 @@ fn supersedes(
 
 fn is_secret(text: &str) -> bool {
     let plain: String = text.nfkc().collect();
-    !secrets::find(text).is_empty()
-        || SECRET_SAID
-            .as_ref()
-            .is_none_or(|said| said.is_match(&plain))
+    !secrets::find(text).is_empty() || SECRET_SAID.is_match(&plain)
 }
 
 /// The content as a report may show it.
@@ -446,23 +442,20 @@ impl TurnWords {
     ///
     /// Years and dates are exempt, because the model derives them.
     fn supports(&self, content: &str) -> bool {
-        let (Some(address), Some(date), Some(number)) = (&*ADDRESS, &*DATE, &*NUMBER) else {
-            return true;
-        };
         let is_address_said = |found: Match<'_>| {
             let text = found.as_str().trim_end_matches(['.', ',', '/']);
             self.all.contains(&text.to_lowercase())
         };
         // The replacement keeps the numbers around an address or date apart.
-        let rest = address.replace_all(content, "|");
-        let rest = date.replace_all(&rest, "|");
+        let rest = ADDRESS.replace_all(content, "|");
+        let rest = DATE.replace_all(&rest, "|");
         let is_number_said = |found: Match<'_>| {
             let digits = plain(found.as_str());
             let is_date = found.len() <= 10 && found.as_str().contains('-') || is_year(&digits);
             digits.len() < NUMBER_DIGITS || is_date || self.all.contains(&digits)
         };
-        address.find_iter(content).all(is_address_said)
-            && number.find_iter(&rest).all(is_number_said)
+        ADDRESS.find_iter(content).all(is_address_said)
+            && NUMBER.find_iter(&rest).all(is_number_said)
     }
 
     /// Whether the words of a fact come from tool results rather than from the conversation.
