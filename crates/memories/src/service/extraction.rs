@@ -69,46 +69,35 @@ pub(super) enum LeaseMode {
 #[derive(Debug)]
 pub(super) struct HeldLease {
     released: Arc<ReleasedLeases>,
-    dropped: Option<DroppedLease>,
-    id: LeaseId,
+    lease: Option<(TenantId, Lease)>,
 }
 
 /// The leases of cancelled calls, for the learning worker.
 #[derive(Debug, Default)]
 pub(crate) struct ReleasedLeases {
-    leases: Mutex<Vec<DroppedLease>>,
+    leases: Mutex<Vec<(TenantId, Lease)>>,
     /// Signals leases to release, or a changed configuration.
     pub(crate) changed: Notify,
 }
 
-/// The lease of a cancelled call.
-#[derive(Debug)]
-struct DroppedLease {
-    tenant: TenantId,
-    lease: Lease,
-}
-
 impl HeldLease {
     fn new(released: &Arc<ReleasedLeases>, tenant: &TenantId, lease: &Lease) -> Self {
-        let (tenant, lease) = (tenant.clone(), lease.clone());
         Self {
             released: Arc::clone(released),
-            id: lease.id,
-            dropped: Some(DroppedLease { tenant, lease }),
+            lease: Some((tenant.clone(), lease.clone())),
         }
     }
 
     /// Defuses the guard. The lease then ends with a commit or expires.
-    pub(super) fn keep(mut self) -> LeaseId {
-        self.dropped = None;
-        self.id
+    pub(super) fn keep(mut self) {
+        self.lease = None;
     }
 }
 
 impl Drop for HeldLease {
     fn drop(&mut self) {
-        if let Some(dropped) = self.dropped.take() {
-            lock(&self.released.leases).push(dropped);
+        if let Some(lease) = self.lease.take() {
+            lock(&self.released.leases).push(lease);
             self.released.changed.notify_one();
         }
     }
@@ -190,9 +179,10 @@ impl Learning {
                 });
             }
         };
+        // The bot owns the lease from here on.
+        prepared.held.into_iter().for_each(HeldLease::keep);
         Ok(ExtractionLease {
-            // The bot owns the lease from here on.
-            lease: prepared.held.map(HeldLease::keep),
+            lease: Some(prepared.lease.id),
             prompt: prepared.prompt,
             turns: prepared.turns,
             manifest: prepared.manifest.text,
@@ -260,7 +250,7 @@ impl Learning {
             if let Err(error) = taken.await {
                 if error.is_refusal() {
                     // No lease was taken, so there is nothing to release.
-                    held.map(HeldLease::keep);
+                    held.into_iter().for_each(HeldLease::keep);
                 }
                 return Err(error);
             }
@@ -311,7 +301,7 @@ impl Learning {
     /// Releases the leases of cancelled calls. Ignores leases that were committed or have expired.
     pub(crate) async fn give_back_dropped(&self) {
         let dropped = std::mem::take(&mut *lock(&self.released.leases));
-        for DroppedLease { tenant, lease } in dropped {
+        for (tenant, lease) in dropped {
             let now = self.storage.now();
             let give = move |writer: &MemoryWriter<'_>| writer.return_lease(&lease, false, now);
             if let Err(error) = self.storage.write(&tenant, give).await {

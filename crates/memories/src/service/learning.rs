@@ -109,7 +109,7 @@ impl Learning {
                 return Err(self.give_back(tenant, &mut prepared, failure).await);
             }
         };
-        prepared.held.take().map(HeldLease::keep);
+        prepared.held.take().into_iter().for_each(HeldLease::keep);
         let outcome = LearnOutcome {
             generation: Some(prepared.lease.generation),
             turns: Some((prepared.from_seq, prepared.lease.to_seq)),
@@ -339,7 +339,7 @@ impl Learning {
                     tracing::warn!(%error, "turns stay leased until their lease is over");
                 }
             }
-            prepared.held.take().map(HeldLease::keep);
+            prepared.held.take().into_iter().for_each(HeldLease::keep);
         }
         if !failure.is_put_off() {
             self.storage

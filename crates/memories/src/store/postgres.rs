@@ -44,31 +44,7 @@ struct Pgvector {
     looks_on: bool,
 }
 
-impl<'a> Transaction<'a> {
-    fn new(
-        open: &'a OpenTransaction,
-        tenant: i64,
-        salt: &'a [u8],
-        pgvector: Option<Pgvector>,
-    ) -> Self {
-        Self {
-            open,
-            tenant,
-            salt,
-            pgvector,
-            changes: Cell::new(0),
-        }
-    }
-
-    /// Whether large partitions have vector indexes.
-    fn has_indexes(&self) -> bool {
-        self.pgvector.is_some_and(|pgvector| pgvector.looks_on)
-    }
-
-    fn tenant(&self) -> i64 {
-        self.tenant
-    }
-
+impl Transaction<'_> {
     /// Waits until all statements sent have completed.
     fn settle(&self) -> StoreResult<()> {
         Ok(self.open.wait_for_pipelined()?)

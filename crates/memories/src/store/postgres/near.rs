@@ -26,7 +26,7 @@ const CANDIDATES: u32 = 200;
 
 /// Returns the partitions that are large enough for an index.
 pub(super) fn large(it: &Transaction<'_>, partitions: &[i64]) -> StoreResult<Vec<i64>> {
-    if !it.has_indexes() {
+    if !it.pgvector.is_some_and(|pgvector| pgvector.looks_on) {
         return Ok(Vec::new());
     }
     let sql = "SELECT no FROM partitions WHERE no = ANY($1) AND next > $2";
@@ -62,7 +62,7 @@ pub(super) fn nearest(
             "SELECT no, embedding::vector({dimension}) <=> $1::vector({dimension}) AS distance
              FROM memoird_vectors.vectors WHERE {} AND {passes}
              ORDER BY embedding::vector({dimension}) <=> $1::vector({dimension}) LIMIT $2",
-            condition(it.tenant(), *partition, model.no.into())
+            condition(it.tenant, *partition, model.no.into())
         );
         let mut values = vec![Value::Reals(query.to_vec()), Value::Whole(limit(count))];
         values.extend(more);

@@ -3,6 +3,7 @@
 //! A write locks the row of its tenant, which serializes the tenant's writes across all daemons.
 //! Reads wait for no lock.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -185,7 +186,13 @@ impl PostgresTenant {
     }
 
     fn opened<'a>(&'a self, open: &'a OpenTransaction) -> Transaction<'a> {
-        Transaction::new(open, self.no, &self.salt, self.place.pgvector)
+        Transaction {
+            open,
+            tenant: self.no,
+            salt: &self.salt,
+            pgvector: self.place.pgvector,
+            changes: Cell::new(0),
+        }
     }
 
     /// Settings of a transaction. They end with it, so that a connection pooler may be in between.
