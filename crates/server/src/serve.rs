@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use memoird_memories::store::FilesOptions;
+use memoird_memories::store::{FilesOptions, READERS_KEPT};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
@@ -95,9 +95,7 @@ const OTHER_DESCRIPTORS: u64 = 128;
 ///
 /// The writer and each reader open the file and its log. SQLite adds shared memory, and keeps a
 /// descriptor of a closed connection.
-fn descriptors_each(files: &FilesOptions) -> u64 {
-    2 * (1 + files.readers_max as u64) + 2
-}
+const DESCRIPTORS_EACH: u64 = 2 * (1 + READERS_KEPT as u64) + 2;
 
 /// Raises the descriptor limit, and adapts the configuration if it is still too low.
 ///
@@ -129,7 +127,7 @@ fn descriptors_wanted(server: &ServerConfig, files: &FilesOptions) -> u64 {
 }
 
 fn of_files(files: &FilesOptions) -> u64 {
-    (files.files_open_max as u64).saturating_mul(descriptors_each(files))
+    (files.files_open_max as u64).saturating_mul(DESCRIPTORS_EACH)
 }
 
 fn of_connections(server: &ServerConfig) -> u64 {
@@ -155,7 +153,7 @@ fn connections_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> u
 fn files_open_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> usize {
     let rest = limit.saturating_sub(of_connections(server));
     let of_files = rest - OTHER_DESCRIPTORS.min(rest / 2);
-    let room = usize::try_from(of_files / descriptors_each(files)).unwrap_or(usize::MAX);
+    let room = usize::try_from(of_files / DESCRIPTORS_EACH).unwrap_or(usize::MAX);
     files.files_open_max.min(room.max(1))
 }
 

@@ -10,6 +10,7 @@ mod files;
 mod open;
 mod terms;
 
+pub use file::READERS_KEPT;
 pub(super) use files::MemoryFiles;
 pub use files::{FilesOptions, tenant_files};
 pub(super) use open::empty_schema;

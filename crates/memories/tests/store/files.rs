@@ -221,11 +221,8 @@ fn few_files_stay_open_and_none_that_is_in_use_is_closed() {
 }
 
 #[test]
-fn readers_wait_for_each_other_and_not_for_the_writer() {
-    let kit = Kit::at(Place::with(&FilesOptions {
-        readers_max: 1,
-        ..FilesOptions::default()
-    }));
+fn readers_do_not_wait_for_the_writer() {
+    let kit = Kit::new();
     kit.say(1, "ann", "before");
     let said = order(2, fact("ann", MemoryKind::User, "after"));
     let memories = &kit.memories;

@@ -1,16 +1,16 @@
-//! One tenant's file, with a single writer and a few readers.
+//! One tenant's file, with a single writer and as many readers as there are concurrent reads.
 //!
 //! The writer writes queued jobs in one transaction. Readers never wait for it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_store::DataKey;
 use memoird_store::sqlite_file::empty_log;
 use memoird_store::sqlite_gaps;
-use rusqlite::TransactionBehavior;
+use rusqlite::{Connection, TransactionBehavior};
 
 use super::files::FilesOptions;
 use super::open;
@@ -18,24 +18,18 @@ use crate::store::backend::{Action, TenantBackend};
 use crate::store::sql::StoreResult;
 use crate::{MemoryError, lock};
 
+/// Maximum unused reader connections per file.
+pub const READERS_KEPT: usize = 2;
+
 #[derive(Debug)]
 pub(super) struct TenantFile {
     path: PathBuf,
     key: Option<DataKey>,
-    readers_max: usize,
-    /// Declared before the writer so that they are closed first.
+    /// Unused readers, declared before the writer so that they are closed first.
     ///
     /// Only the last connection checkpoints the WAL, and readers cannot.
-    readers: Mutex<Readers>,
-    /// Notified when a reader is returned. Callers wait for it when all readers are in use.
-    reader_is_back: Condvar,
-    writer: Mutex<rusqlite::Connection>,
-}
-
-#[derive(Debug, Default)]
-struct Readers {
-    idle: Vec<rusqlite::Connection>,
-    taken: usize,
+    readers: Mutex<Vec<Connection>>,
+    writer: Mutex<Connection>,
 }
 
 /// Time for which truncating the WAL waits for readers. Writes wait in the meantime.
@@ -53,31 +47,9 @@ impl TenantFile {
         Ok(Self {
             path: path.to_owned(),
             key: options.key,
-            readers_max: options.readers_max.max(1),
             readers: Mutex::default(),
-            reader_is_back: Condvar::new(),
             writer: Mutex::new(writer),
         })
-    }
-
-    fn take_reader(&self) -> Result<TakenReader<'_>, MemoryError> {
-        let mut readers = lock(&self.readers);
-        while readers.idle.is_empty() && readers.taken >= self.readers_max {
-            let woken = self.reader_is_back.wait(readers);
-            readers = woken.unwrap_or_else(PoisonError::into_inner);
-        }
-        readers.taken += 1;
-        let idle = readers.idle.pop();
-        drop(readers);
-        // From here on, dropping it returns the reader, even if it cannot be opened.
-        let mut taken = TakenReader {
-            memories: self,
-            connection: idle,
-        };
-        if taken.connection.is_none() {
-            taken.connection = Some(open::reader(&self.path, self.key.as_ref())?);
-        }
-        Ok(taken)
     }
 }
 
@@ -94,11 +66,19 @@ impl TenantBackend for TenantFile {
     }
 
     fn read(&self, look: Action<'_>) -> StoreResult<()> {
-        let reader = self.take_reader()?;
-        match &reader.connection {
-            Some(connection) => look(&*connection.unchecked_transaction()?),
-            None => Err(rusqlite::Error::InvalidQuery.into()),
+        let unused = lock(&self.readers).pop();
+        let connection = match unused {
+            Some(connection) => connection,
+            None => open::reader(&self.path, self.key.as_ref())?,
+        };
+        let view = connection.unchecked_transaction()?;
+        let outcome = look(&*view);
+        drop(view);
+        let mut readers = lock(&self.readers);
+        if readers.len() < READERS_KEPT {
+            readers.push(connection);
         }
+        outcome
     }
 
     fn truncate_log(&self) -> Result<bool, MemoryError> {
@@ -124,21 +104,5 @@ impl TenantBackend for TenantFile {
             TRUNCATE_TIMEOUT,
             writer,
         )?)
-    }
-}
-
-/// A reader connection that is returned on drop.
-struct TakenReader<'a> {
-    memories: &'a TenantFile,
-    connection: Option<rusqlite::Connection>,
-}
-
-impl Drop for TakenReader<'_> {
-    fn drop(&mut self) {
-        let mut readers = lock(&self.memories.readers);
-        readers.taken -= 1;
-        readers.idle.extend(self.connection.take());
-        drop(readers);
-        self.memories.reader_is_back.notify_one();
     }
 }

@@ -34,8 +34,6 @@ pub struct FilesOptions {
     ///
     /// Files in use are never closed, so more may be open at a time.
     pub files_open_max: usize,
-    /// Maximum reader connections per file. Further reads wait for one.
-    pub readers_max: usize,
     /// Maximum pages of 4 KiB, after which SQLite reports a full disk. For tests; otherwise `None`.
     pub pages_max: Option<u32>,
     /// Encryption key. `None` stores the files unencrypted.
@@ -46,7 +44,6 @@ impl Default for FilesOptions {
     fn default() -> Self {
         Self {
             files_open_max: 64,
-            readers_max: 2,
             pages_max: None,
             key: None,
         }
