@@ -187,7 +187,7 @@ impl TextVectors {
         known.unrelated = Some((model.to_owned(), mean_cosine(&vectors)));
         drop(known);
         if is_collapsed {
-            lock(&self.cache.0).clear();
+            lock(&self.cache).clear();
         }
         Ok(())
     }

@@ -17,21 +17,12 @@ use crate::store::{CLIENTS, Embedding};
 /// Maximum cached query vectors. Bots repeat a query while an exchange continues.
 const VECTORS_KEPT: usize = 256;
 
-/// Cached vectors of recent queries, by model and text.
-#[derive(Debug)]
-pub(super) struct QueryVectors(pub(super) Mutex<LruCache<Fingerprint, Embedding>>);
-
-impl Default for QueryVectors {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(VECTORS_KEPT)))
-    }
-}
-
 /// The embedder, its cached vectors, and the check of its quality.
 #[derive(Debug)]
 pub(crate) struct TextVectors {
     pub(crate) storage: Arc<MemoryStorage>,
-    pub(super) cache: QueryVectors,
+    /// Vectors of recent queries, by model and text.
+    pub(super) cache: Mutex<LruCache<Fingerprint, Embedding>>,
     /// Measures whether the embedder distinguishes texts.
     pub(crate) check: EmbedderCheck,
 }
@@ -40,7 +31,7 @@ impl TextVectors {
     pub(super) fn new(storage: &Arc<MemoryStorage>) -> Self {
         Self {
             storage: Arc::clone(storage),
-            cache: QueryVectors::default(),
+            cache: Mutex::new(LruCache::new(VECTORS_KEPT)),
             check: EmbedderCheck::default(),
         }
     }
@@ -84,9 +75,8 @@ impl TextVectors {
             return Ok(None);
         };
         let key = fingerprint([embedder.model(), &format!("{purpose:?}"), text].map(str::as_bytes));
-        let known = &self.cache.0;
         let is_collapsed = self.check.is_collapsed();
-        if !is_collapsed && let Some(vector) = lock(known).get(&key) {
+        if !is_collapsed && let Some(vector) = lock(&self.cache).get(&key) {
             return Ok(Some(vector.clone()));
         }
         let failed = |detail: String| MemoryError::EmbedderFailed { detail };
@@ -106,7 +96,7 @@ impl TextVectors {
             model: embedder.model().into(),
             values,
         };
-        lock(known).insert(key, vector.clone());
+        lock(&self.cache).insert(key, vector.clone());
         Ok(Some(vector))
     }
 }
