@@ -102,27 +102,6 @@ impl MemoryReader<'_> {
             looked_at: 0,
             looked_at_bytes: 0,
         };
-        for span in spans(query, query.after.as_ref()) {
-            if self.list_span(&span, now, &mut listing)? {
-                break;
-            }
-        }
-        if let Some(last) = listing.last.filter(|_| listing.is_full)
-            && self.has_more(query, &last, now)?
-        {
-            listing.page.next = Some(last);
-        }
-        Ok(listing.page)
-    }
-
-    /// Adds the documents of a span. Returns whether the page is full.
-    fn list_span(
-        &self,
-        span: &Span,
-        now: Timestamp,
-        listing: &mut Listing<'_>,
-    ) -> StoreResult<bool> {
-        let query = listing.query;
         let direction = if query.is_descending { "DESC" } else { "ASC" };
         let (value, at_once) = if query.with_values || query.filter.is_some() {
             ("value", VALUES_AT_ONCE)
@@ -133,27 +112,21 @@ impl MemoryReader<'_> {
             "SELECT path, key, version, created, updated, expires, form, length(value), {value}
              {WITHIN} ORDER BY path {direction}, key {direction}"
         );
-        let now = moment(now);
-        self.each(&sql, &span.parameters(&now), at_once, |row| {
-            listing.look_at(row)?;
-            Ok(!listing.is_full)
-        })?;
-        Ok(listing.is_full)
-    }
-
-    fn has_more(
-        &self,
-        query: &DocumentQuery,
-        last: &DocumentName,
-        now: Timestamp,
-    ) -> StoreResult<bool> {
-        let sql = format!("SELECT 1 {WITHIN} LIMIT 1");
-        for span in spans(query, Some(last)) {
-            if self.has(&sql, &span.parameters(&moment(now)))? {
-                return Ok(true);
+        for span in spans(query, query.after.as_ref()) {
+            self.each(&sql, &span.parameters(&moment(now)), at_once, |row| {
+                if listing.is_full {
+                    // There is another document, so this is not the last page.
+                    listing.page.next = listing.last.take();
+                    return Ok(false);
+                }
+                listing.look_at(row)?;
+                Ok(true)
+            })?;
+            if listing.page.next.is_some() {
+                break;
             }
         }
-        Ok(false)
+        Ok(listing.page)
     }
 
     /// Lists a page of namespaces that contain documents.
