@@ -66,8 +66,6 @@ pub(super) struct LearningWorker {
     due: BTreeSet<(u64, Generation)>,
     tasks: JoinSet<Ended>,
     running: HashMap<task::Id, (TenantId, Generation)>,
-    /// Running extractions per tenant.
-    counts: HashMap<TenantId, usize>,
     /// The configuration of the last step.
     config_seen: Option<ExtractionConfig>,
     /// Time of the next write of the journal position.
@@ -122,7 +120,6 @@ impl LearningWorker {
             due: BTreeSet::new(),
             tasks: JoinSet::new(),
             running: HashMap::new(),
-            counts: HashMap::new(),
             config_seen: None,
             save_ms: 0,
         }
@@ -330,14 +327,13 @@ impl LearningWorker {
             return;
         };
         let tenant = pending.key.tenant.clone();
-        let count = self.counts.entry(tenant.clone()).or_default();
-        if *count >= config.tenant_concurrency {
+        let running = self.running.values();
+        if running.filter(|(owner, _)| *owner == tenant).count() >= config.tenant_concurrency {
             // Let other tenants go first.
             pending.not_before_ms = now_ms + GIVE_WAY_MS;
             self.schedule(generation, config);
             return;
         }
-        *count += 1;
         self.due.remove(&(pending.due_ms, generation));
         pending.is_running = true;
         pending.begun = pending.numbers.1;
@@ -356,15 +352,9 @@ impl LearningWorker {
                 (failure.id(), Ended::Failed(Duration::ZERO))
             }
         };
-        let Some((tenant, generation)) = self.running.remove(&id) else {
+        let Some((_, generation)) = self.running.remove(&id) else {
             return;
         };
-        if let Some(count) = self.counts.get_mut(&tenant) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&tenant);
-            }
-        }
         let now_ms = self.now_ms();
         let Some(pending) = self.pending.get_mut(&generation) else {
             return;
