@@ -123,18 +123,15 @@ impl MemoryReader<'_> {
 
     /// Lists a page of memories.
     pub fn page_of(&self, request: &ListRequest, now: Timestamp) -> StoreResult<MemoryPage> {
-        let Some(filter) = &request.metadata else {
-            let mut memories = self.list(request, request.count.saturating_add(1), now)?;
-            let has_more = memories.len() > request.count;
-            memories.truncate(request.count);
-            let next = memories.last().filter(|_| has_more).map(|memory| memory.id);
-            return Ok(MemoryPage { memories, next });
-        };
         let (mut request, mut page) = (request.clone(), MemoryPage::default());
+        let at_once = match request.metadata {
+            None => request.count.saturating_add(1),
+            Some(_) => LISTED_AT_ONCE,
+        };
         let mut looked_at = 0;
         loop {
-            let found = self.list(&request, LISTED_AT_ONCE, now)?;
-            let is_last = found.len() < LISTED_AT_ONCE;
+            let found = self.list(&request, at_once, now)?;
+            let is_last = found.len() < at_once;
             for memory in found {
                 if page.memories.len() >= request.count || looked_at >= LISTED_MAX {
                     page.next = request.after;
@@ -142,8 +139,9 @@ impl MemoryReader<'_> {
                 }
                 looked_at += 1;
                 request.after = Some(memory.id);
-                let metadata = memory.metadata.as_deref();
-                if metadata.is_some_and(|json| filter.takes(json.as_bytes())) {
+                let json = memory.metadata.as_deref().unwrap_or_default();
+                let filter = request.metadata.as_ref();
+                if filter.is_none_or(|filter| filter.takes(json.as_bytes())) {
                     page.memories.push(memory);
                 }
             }
