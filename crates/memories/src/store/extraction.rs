@@ -241,8 +241,9 @@ impl MemoryWriter<'_> {
             results,
             moment(now),
         ];
-        let last = self.connection.insert(sql, parameters)? - COMMITS_KEPT;
-        self.run("DELETE FROM extractions WHERE no <= ?", params![last])
+        self.run(sql, parameters)?;
+        let prune = "DELETE FROM extractions WHERE no <= (SELECT max(no) FROM extractions) - ?";
+        self.run(prune, params![COMMITS_KEPT])
     }
 
     /// Advances the cursor past turns that need no extraction. Never moves it back.

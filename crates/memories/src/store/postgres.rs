@@ -22,7 +22,7 @@ use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 
 use super::row::limit;
-use super::sql::{Columns, Dialect, Parameters, Row, Sql, StoreResult};
+use super::sql::{Columns, Dialect, Parameters, Row, StoreResult};
 use crate::MemoryError;
 
 pub(super) use place::PostgresMemories;
@@ -73,11 +73,6 @@ impl Dialect for Transaction<'_> {
     /// Sends a statement without waiting for it.
     fn run(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<()> {
         self.send(&translated(sql), values(parameters)?)
-    }
-
-    fn insert(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<i64> {
-        let this: &dyn Dialect = self;
-        this.number(&format!("{sql} RETURNING no"), parameters)
     }
 
     fn visit(

@@ -295,12 +295,12 @@ impl MemoryWriter<'_> {
             outcome as u8,
             moment(command.at())
         ];
-        let newest = self.connection.insert(sql, parameters)?;
+        self.run(sql, parameters)?;
         let prune = "DELETE FROM keys WHERE no IN (SELECT no FROM keys ORDER BY no LIMIT ?1)
-                     AND (at < ?2 OR no <= ?3)";
+                     AND (at < ?2 OR no <= (SELECT max(no) FROM keys) - ?3)";
         let since = moment(before(command.at(), limits.idempotency_span));
-        let last = newest - whole(limits.idempotency_keys);
-        self.run(prune, params![KEYS_PRUNED, since, last])
+        let parameters = params![KEYS_PRUNED, since, whole(limits.idempotency_keys)];
+        self.run(prune, parameters)
     }
 
     /// Records the turns from which the bot itself remembered a fact.

@@ -30,9 +30,6 @@ pub(super) trait Dialect: WordIndex + VectorIndex + Debug {
     /// Runs a statement. An error may only be returned by the next statement.
     fn run(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<()>;
 
-    /// Inserts a row into a table with row numbers, and returns its number `no`.
-    fn insert(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<i64>;
-
     /// Passes rows to `look` until it returns `false`.
     ///
     /// About `at_once` rows are in memory, or all rows without it.

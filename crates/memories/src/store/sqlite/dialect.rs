@@ -15,11 +15,6 @@ impl Dialect for Connection {
         self.change(sql, parameters).map(drop)
     }
 
-    fn insert(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<i64> {
-        self.change(sql, parameters)?;
-        Ok(self.last_insert_rowid())
-    }
-
     /// SQLite reads the rows from its pages as needed, so `at_once` has no effect.
     fn visit(
         &self,
