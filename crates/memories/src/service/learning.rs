@@ -110,6 +110,12 @@ impl Learning {
             }
         };
         prepared.held.take().into_iter().for_each(HeldLease::keep);
+        // Outcomes are in the order of the entries that passed validation.
+        let mut outcomes = outcomes.into_iter();
+        let entries = judged.into_iter().map(|judged| LearnedEntry {
+            outcome: judged.fact.as_ref().ok().and_then(|_| outcomes.next()),
+            judged,
+        });
         let outcome = LearnOutcome {
             generation: Some(prepared.lease.generation),
             turns: Some((prepared.from_seq, prepared.lease.to_seq)),
@@ -120,7 +126,7 @@ impl Learning {
             },
             by: extractor.name().to_owned(),
             tokens: answer.tokens,
-            entries: with_outcomes(judged, outcomes),
+            entries: entries.collect(),
         };
         if !dry_run {
             self.tell(tenant, &prepared, &outcome);
@@ -458,20 +464,4 @@ fn resting(after: Duration) -> MemoryError {
         detail: "it failed several times in a row, and is left alone for a while".to_owned(),
         after,
     }
-}
-
-/// Adds the outcomes to the entries that passed validation.
-///
-/// Outcomes are in the order of these entries.
-fn with_outcomes(judged: Vec<CheckedEntry>, outcomes: Vec<RememberOutcome>) -> Vec<LearnedEntry> {
-    let mut outcomes = outcomes.into_iter();
-    let entries = judged.into_iter().map(|judged| LearnedEntry {
-        outcome: if judged.fact.is_ok() {
-            outcomes.next()
-        } else {
-            None
-        },
-        judged,
-    });
-    entries.collect()
 }

@@ -40,14 +40,6 @@ pub(super) struct EmbeddingWorker {
     later: BTreeSet<(Timestamp, TenantId)>,
 }
 
-/// Remaining work of a tenant.
-enum RemainingWork {
-    Nothing,
-    More,
-    /// More texts are due at this time.
-    Later(Timestamp),
-}
-
 impl EmbeddingWorker {
     pub(super) fn new(vectors: Arc<TextVectors>) -> Self {
         Self {
@@ -59,7 +51,9 @@ impl EmbeddingWorker {
     }
 
     /// Embeds one batch of a tenant's texts.
-    async fn embed(&mut self, tenant: &TenantId) -> Result<RemainingWork, MemoryError> {
+    ///
+    /// Returns when more texts are due, which may be now. `None` if there are no more.
+    async fn embed(&mut self, tenant: &TenantId) -> Result<Option<Timestamp>, MemoryError> {
         let storage = Arc::clone(&self.storage);
         let embedder = storage.config().embedder.clone();
         if !self.prepared.contains(tenant) {
@@ -83,11 +77,11 @@ impl EmbeddingWorker {
             }
         }
         let Some(embedder) = embedder else {
-            return Ok(RemainingWork::Nothing);
+            return Ok(None);
         };
         let now = storage.now();
         if let Some(due) = self.vectors.check.next_check(now) {
-            return Ok(RemainingWork::Later(due));
+            return Ok(Some(due));
         }
         let (model, count) = (embedder.model().to_owned(), embedder.batch_max().max(1));
         let wanted = model.clone();
@@ -108,7 +102,7 @@ impl EmbeddingWorker {
         };
         if !due.is_empty() {
             self.embed_batch(tenant, &embedder, due).await?;
-            return Ok(RemainingWork::More);
+            return Ok(Some(now));
         }
         let fill = storage.write(tenant, move |writer| {
             let left = writer.backfill(BACKFILL_MAX, now)?;
@@ -116,11 +110,7 @@ impl EmbeddingWorker {
             let is_due = !writer.embeddings_due(&wanted, now, 1)?.is_empty();
             Ok(left > 0 || is_due)
         });
-        Ok(match (fill.await?, next) {
-            (true, _) => RemainingWork::More,
-            (false, Some(due)) => RemainingWork::Later(due),
-            (false, None) => RemainingWork::Nothing,
-        })
+        Ok(if fill.await? { Some(now) } else { next })
     }
 
     fn wake_what_is_due(&mut self) {
@@ -160,11 +150,8 @@ impl Worker for EmbeddingWorker {
         };
         let left = self.embed(&tenant).await;
         match left {
-            Ok(RemainingWork::Nothing) => {}
-            Ok(RemainingWork::More) | Err(_) => self.storage.embedding.add(&tenant),
-            Ok(RemainingWork::Later(due)) => {
-                self.later.insert((due, tenant));
-            }
+            Ok(due) => self.later.extend(due.map(|due| (due, tenant))),
+            Err(_) => self.storage.embedding.add(&tenant),
         }
         Ok(left.map(drop)?)
     }
