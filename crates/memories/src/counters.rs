@@ -1,8 +1,5 @@
 //! Memory counters of a tenant, for metrics.
 
-use std::sync::{Mutex, MutexGuard};
-
-use crate::lock;
 use crate::requests::RecallMode;
 use crate::rules::Outcome;
 
@@ -42,21 +39,6 @@ pub struct MemorySnapshot {
     pub extraction_prompt_tokens: u64,
     /// Reply tokens of the extraction model, as reported by its provider or else estimated.
     pub extraction_answer_tokens: u64,
-}
-
-/// A [`MemorySnapshot`] that tasks increment concurrently.
-#[derive(Debug, Default)]
-pub(crate) struct MemoryCounters(Mutex<MemorySnapshot>);
-
-impl MemoryCounters {
-    /// Locks the counters. Increment at once and do not hold the guard.
-    pub(crate) fn raise(&self) -> MutexGuard<'_, MemorySnapshot> {
-        lock(&self.0)
-    }
-
-    pub(crate) fn snapshot(&self) -> MemorySnapshot {
-        *self.raise()
-    }
 }
 
 impl MemorySnapshot {

@@ -89,7 +89,7 @@ impl Memories {
 
     /// Counters of a tenant's memories since the daemon started.
     pub fn counts(&self, tenant: &TenantId) -> MemorySnapshot {
-        self.storage.state(tenant).counters.snapshot()
+        *self.storage.state(tenant).counters()
     }
 
     /// Duration of recalls, including the embedding of the query, for a metrics registry.

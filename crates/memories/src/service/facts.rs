@@ -128,7 +128,7 @@ impl Facts {
     pub(super) fn note_outcome(&self, tenant: &Tenant, done: &RememberOutcome) {
         if !done.is_repetition {
             let state = self.storage.state(&tenant.id);
-            let mut counts = state.counters.raise();
+            let mut counts = state.counters();
             *counts.remembered(done.outcome) += 1;
             counts.redacted += done.redacted as u64;
         }
@@ -165,7 +165,7 @@ impl Facts {
             })
             .await?;
         let state = self.storage.state(&tenant.id);
-        state.counters.raise().redacted += redacted as u64;
+        state.counters().redacted += redacted as u64;
         self.storage.embedding.add(&tenant.id);
         Ok((memory, redacted))
     }

@@ -87,7 +87,7 @@ impl Forgetting {
             self.go_on_forgetting(tenant, job).await?
         };
         let state = self.storage.state(tenant);
-        state.counters.raise().forgotten += outcome.memories + outcome.superseded;
+        state.counters().forgotten += outcome.memories + outcome.superseded;
         outcome.erased = self.finish_jobs(tenant).await? && self.erased_soon(tenant).await;
         unfinished.is_done = outcome.erased;
         Ok(outcome)

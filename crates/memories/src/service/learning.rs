@@ -211,7 +211,7 @@ impl Learning {
         correct(used).await.map_err(Failure::Refused)?;
         {
             let state = self.storage.state(&tenant.id);
-            let mut counts = state.counters.raise();
+            let mut counts = state.counters();
             counts.extraction_prompt_tokens += tokens.0;
             counts.extraction_answer_tokens += tokens.1;
         }
@@ -348,11 +348,7 @@ impl Learning {
             prepared.held.take().into_iter().for_each(HeldLease::keep);
         }
         if !failure.is_put_off() {
-            self.storage
-                .state(&tenant.id)
-                .counters
-                .raise()
-                .extractions_failed += 1;
+            self.storage.state(&tenant.id).counters().extractions_failed += 1;
             tracing::warn!(
                 tenant = %tenant.id,
                 session = %prepared.lease.session,
@@ -377,7 +373,7 @@ impl Learning {
         let refused = outcome.entries.len() - kept;
         {
             let state = self.storage.state(&tenant.id);
-            let mut counts = state.counters.raise();
+            let mut counts = state.counters();
             counts.extractions += 1;
             counts.extractions_refused += refused as u64;
         }

@@ -183,7 +183,7 @@ impl Recall {
             self.record_recall(tenant, &request, &hits, now);
         }
         let state = self.storage.state(&tenant.id);
-        *state.counters.raise().recalls(mode) += 1;
+        *state.counters().recalls(mode) += 1;
         self.seconds.observe(watch.seconds());
         Ok(RecallOutcome {
             hits,
@@ -366,7 +366,7 @@ impl Recall {
         if state.leave(move |writer| writer.record_recall(&event, &config.limits)) {
             self.storage.maintenance.add(&tenant.id);
         } else {
-            state.counters.raise().recalls_lost += 1;
+            state.counters().recalls_lost += 1;
         }
     }
 }

@@ -9,14 +9,14 @@ use memoird_core::ids::{MemoryId, TenantId};
 use tokio::sync::Notify;
 
 use super::write_queue::WriteQueue;
-use crate::counters::MemoryCounters;
+use crate::counters::MemorySnapshot;
 use crate::lock;
 
 #[derive(Debug)]
 pub(crate) struct TenantState {
     pub(super) tenant: TenantId,
     pub(super) queue: WriteQueue,
-    pub(crate) counters: MemoryCounters,
+    counters: Mutex<MemorySnapshot>,
     /// Set if the maintenance worker has work left: forgetting, erasing or indexing.
     unfinished: AtomicBool,
     /// Forget jobs started here.
@@ -30,7 +30,7 @@ impl TenantState {
         Self {
             tenant,
             queue: WriteQueue::default(),
-            counters: MemoryCounters::default(),
+            counters: Mutex::default(),
             unfinished: AtomicBool::new(false),
             forgetting: Mutex::default(),
         }
@@ -44,6 +44,11 @@ impl TenantState {
     /// Returns whether work was handed over since the last call.
     pub(crate) fn take_unfinished(&self) -> bool {
         self.unfinished.swap(false, Ordering::AcqRel)
+    }
+
+    /// Locks the counters. Increment at once and do not hold the guard.
+    pub(crate) fn counters(&self) -> MutexGuard<'_, MemorySnapshot> {
+        lock(&self.counters)
     }
 
     /// Locks the forget jobs started here.

@@ -129,7 +129,7 @@ impl Consolidation {
             })
             .await?;
         let state = self.storage.state(tenant);
-        state.counters.raise().promoted += promoted as u64;
+        state.counters().promoted += promoted as u64;
         let is_over = |one: &&Evidence| plan.delete.binary_search(&one.id).is_ok();
         for one in evidence.iter().filter(is_over) {
             let unused = ForgetRequest::Unused(one.clone());

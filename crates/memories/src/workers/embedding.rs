@@ -270,7 +270,7 @@ impl EmbeddingWorker {
             })
             .await?;
         let state = self.storage.state(tenant);
-        let mut counts = state.counters.raise();
+        let mut counts = state.counters();
         counts.merged += merged;
         counts.embedding_failed += given_up;
         Ok(())
@@ -292,7 +292,7 @@ impl EmbeddingWorker {
         if give_up {
             warn!(%tenant, error = %fault, "a memory is found by words only");
             let state = self.storage.state(tenant);
-            state.counters.raise().embedding_failed += due.len() as u64;
+            state.counters().embedding_failed += due.len() as u64;
         }
         let (problem, now) = (fault.problem.clone(), self.storage.now());
         self.storage
