@@ -45,7 +45,7 @@ pub struct RecallForWindow {
 
 /// The hits of a recall, for a window that is being built.
 #[derive(Debug)]
-struct Candidates {
+struct WindowHits {
     hits: Arc<[RecallHit]>,
     /// Block of all hits that fit.
     whole: Block,
@@ -121,7 +121,7 @@ impl RecallForWindow {
         }
         let hits = Arc::clone(self.hits.get_or_init(|| hits));
         RecallResult {
-            memories: Some(Box::new(Candidates { hits, whole, now })),
+            memories: Some(Box::new(WindowHits { hits, whole, now })),
             notes,
         }
     }
@@ -175,7 +175,7 @@ impl WindowMemories for RecallForWindow {
     }
 }
 
-impl RecalledMemories for Candidates {
+impl RecalledMemories for WindowHits {
     fn tokens(&self) -> u64 {
         self.whole.tokens
     }
