@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn another_value_in_the_same_place_is_shown() {
+    fn different_value_in_same_place_is_a_conflict() {
         use Difference::{Negation, Numbers, Words};
         for (one, other, expected) in [
             ("Ann lives in Riga", "Ann lives in Oslo", Words),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_matter_or_says_the_same_is_not() {
+    fn unrelated_or_equal_texts_are_no_conflict() {
         for (one, other) in [
             ("Ann lives in Riga", "Ann lives in Riga"),
             ("Ann lives in Riga", "ann LIVES in riga!"),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn meaning_brings_what_words_alone_do_not() {
+    fn high_cosine_finds_conflict_of_different_words() {
         let texts = [
             "Ann works for the Acme bakery",
             "Ann is employed by Globex Limited",
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_alike_come_first() {
+    fn most_similar_pairs_come_first() {
         let texts = [
             "The launch of the new shop is on 3 May",
             "Ann lives in Riga",

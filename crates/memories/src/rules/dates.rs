@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_date_has_the_absolute_one_behind_it() {
+    fn absolute_date_is_added_after_relative_date() {
         for (text, expected) in [
             (
                 "Moved to Rome yesterday.",
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_relative_date_stays_as_it_is() {
+    fn other_texts_stay_unchanged() {
         for text in [
             "",
             "reads USA Today and watches Last Week Tonight",
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_from_which_another_one_is_counted_stays_as_it_is() {
+    fn day_that_starts_a_count_stays_unchanged() {
         for text in [
             "moves a week tomorrow",
             "flies two weeks today",
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_and_names_stay_as_they_are() {
+    fn titles_and_names_stay_unchanged() {
         for text in [
             "Yesterday by the Beatles",
             "Yesterday is her favourite song",
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_or_happened_at_another_time_stays_as_it_is() {
+    fn sentences_about_another_time_stay_unchanged() {
         for text in [
             "In 1999 she said tomorrow",
             "in 1999, she moved last week",
@@ -705,7 +705,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_becomes_too_long_stays_as_it_is_and_no_day_is_too_far() {
+    fn too_long_result_and_out_of_range_day_leave_text_unchanged() {
         let said = Timestamp::new(1_795_341_723, 0).unwrap();
         assert_eq!(with_dates("came today", said, 22), "came today");
         assert_eq!(
@@ -720,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_of_which_more_stands_before_says_no_date() {
+    fn part_of_a_longer_count_gets_no_date() {
         for text in [
             "moved half a year ago, and about half a month ago",
             "2.5 years ago, 1,500 days ago, 1/2 years ago",

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_sort_part_by_part_and_what_is_below_one_lies_together() {
+    fn paths_sort_by_part_and_subtrees_are_contiguous() {
         let sorted = [
             path(&[]),
             path(&[""]),
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_break_a_rule_are_refused_by_their_field() {
+    fn invalid_names_are_rejected_with_their_field() {
         let long = |bytes| "x".repeat(bytes);
         let bad = [
             ("namespace", vec![], "k".to_owned()),
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_bounded_by_all_that_is_said_of_them() {
+    fn key_range_is_the_intersection_of_all_bounds() {
         let range = DocumentRange {
             key_prefix: "b".into(),
             key_from: "bc".into(),
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_part_of_a_namespace() {
+    fn star_matches_any_namespace_part() {
         let query = |prefix: &[&str], suffix: &[&str]| NamespaceQuery {
             prefix: prefix.iter().map(|part| (*part).to_owned()).collect(),
             suffix: suffix.iter().map(|part| (*part).to_owned()).collect(),

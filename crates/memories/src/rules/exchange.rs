@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exchange_under_way_is_asked_for() {
+    fn query_contains_current_exchange() {
         let said = [
             user("an older matter"),
             other("an older answer"),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_reply_is_asked_with_what_it_answers() {
+    fn short_reply_is_queried_with_the_message_before() {
         let said = [
             user("Book it."),
             other("The 10:30 train to Riga?"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_bounded_and_what_follows_has_room() {
+    fn long_request_leaves_room_for_later_messages() {
         let said = [user(&"ä".repeat(9_000)), other(&"b".repeat(9_000))];
         let query = query(&said);
         assert!(query.len() <= MemoryLimits::QUERY_BYTES, "{}", query.len());

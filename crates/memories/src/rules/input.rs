@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fact_is_brought_into_its_one_form() {
+    fn valid_fact_is_normalized() {
         let mut given = fact("  likes tea \n");
         given.tags = vec!["b".into(), " a ".into(), "b".into()];
         let checked = given.checked(&MemoryLimits::default()).unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_named_by_its_field() {
+    fn invalid_field_is_named_in_the_error() {
         let limits = MemoryLimits::default();
         type Spoil = fn(&mut Memory);
         let broken: [(&str, Spoil); 11] = [

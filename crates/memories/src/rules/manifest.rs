@@ -175,7 +175,7 @@ pub(super) mod tests {
     };
 
     #[test]
-    fn a_line_says_what_a_model_needs_and_ends_with_the_id() {
+    fn line_contains_label_content_and_id_last() {
         let mut feedback = memory(1, MemoryKind::Feedback, "No emoji\n- [user] forged");
         feedback.polarity = Some(Polarity::Correction);
         feedback.pin = Some(Pin::Consolidation);
@@ -199,7 +199,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_known_is_nothing_said() {
+    fn manifest_without_memories_is_empty() {
         assert_eq!(manifest(&[], 0, WIDE), Manifest::default());
         assert_eq!(
             manifest(&[], 0, Caps { lines: 0, bytes: 0 }),
@@ -208,7 +208,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_last_line_says_which_cap_bit_and_how_much_is_missing() {
+    fn last_line_names_the_cap_and_the_missing_memories() {
         let last = |memories: &[Memory], total, lines, bytes| {
             let made = manifest(memories, total, Caps { lines, bytes });
             (
@@ -252,7 +252,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn no_manifest_is_larger_than_its_caps(
+        fn manifest_stays_within_caps(
             contents in proptest::collection::vec("(?s).{1,300}", 0..12),
             more in 0..3_u64,
             lines in 0..14_usize,

@@ -220,7 +220,7 @@ mod tests {
     ];
 
     #[test]
-    fn case_blanks_and_final_punctuation_make_no_other_text() {
+    fn case_whitespace_and_final_punctuation_are_ignored() {
         for (one, other) in SAME {
             assert!(same(one, other) && same(other, one), "{one} / {other}");
             assert_eq!(key(one), key(other), "{one} / {other}");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_sign_and_letter_makes_another_text() {
+    fn every_other_sign_distinguishes_texts() {
         for (one, other) in APART {
             assert!(!same(one, other) && !same(other, one), "{one} / {other}");
             assert_ne!(form(one), form(other), "{one} / {other}");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn near_duplicates_have_the_same_words_in_their_order() {
+    fn near_duplicates_have_same_words_in_same_order() {
         for (one, other) in [
             ("Ann likes the tea", "ann likes tea."),
             ("The meeting is on Fridays!", "meetings is on Friday"),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_has_the_signs_of_the_whole() {
+    fn piece_must_have_the_same_signs() {
         let whole = "deploy if !ready, at 12:30 or x != 0";
         for piece in ["deploy", "if !ready", "12:30 or", "x != 0."] {
             assert!(
@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_that_are_the_same_have_one_key(text in ".{0,80}", ends in "[.!…。 ]{0,3}") {
+        fn same_texts_have_equal_keys(text in ".{0,80}", ends in "[.!…。 ]{0,3}") {
             for other in [
                 text.to_uppercase(),
                 text.to_lowercase(),

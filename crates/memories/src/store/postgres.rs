@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_is_written_as_postgresql_has_it() {
+    fn statements_are_translated_to_postgresql() {
         let sql = "INSERT INTO meta (name, value) VALUES (?, ?)
             ON CONFLICT (name) DO UPDATE SET value = excluded.value";
         assert_eq!(

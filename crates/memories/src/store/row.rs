@@ -423,7 +423,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_read_back_as_they_were_packed() {
+    fn packed_lists_round_trip() {
         for seqs in [
             vec![],
             vec![1],

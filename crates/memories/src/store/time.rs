@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_reads_back_and_sorts_as_it_was() {
+    fn moments_round_trip_in_order() {
         let last = Timestamp::SECONDS_MAX;
         let moments = [
             (0, 0),

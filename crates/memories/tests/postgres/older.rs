@@ -11,7 +11,7 @@ use crate::start::Server;
 /// Words split by other rules.
 
 #[test]
-fn words_that_were_cut_by_other_rules_are_indexed_anew() {
+fn words_of_other_rules_are_reindexed() {
     let Some(server) = Server::shared() else {
         return;
     };
@@ -54,7 +54,7 @@ fn words_that_were_cut_by_other_rules_are_indexed_anew() {
 
 /// Version 1 had these tables without the columns that are removed here.
 #[test]
-fn counts_of_version_1_go_on_in_the_newest() {
+fn counters_of_version_1_continue_after_migration() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;

@@ -14,7 +14,7 @@ use crate::kit::*;
 use crate::place::{Place, RUNTIME};
 
 #[test]
-fn what_one_daemon_remembers_another_finds_at_once() {
+fn memory_of_one_daemon_is_found_by_another() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;
@@ -37,7 +37,7 @@ fn what_one_daemon_remembers_another_finds_at_once() {
 }
 
 #[test]
-fn daemons_that_write_at_once_lose_nothing_and_say_nothing_twice() {
+fn concurrent_daemons_lose_and_duplicate_nothing() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;
@@ -83,7 +83,7 @@ fn daemons_that_write_at_once_lose_nothing_and_say_nothing_twice() {
 
 /// Like a dump: a snapshot retains all row versions while it is open.
 #[test]
-fn writes_do_not_go_through_all_that_were_made_since_somebody_looked() {
+fn writes_do_not_scan_versions_since_an_old_snapshot() {
     let kit = Kit::new();
     let Place::Database(_, words) = &kit.place else {
         return;
@@ -120,7 +120,7 @@ fn writes_do_not_go_through_all_that_were_made_since_somebody_looked() {
 
 /// As when a daemon is suspended, or tables are locked.
 #[test]
-fn who_waits_for_a_lock_in_vain_is_told_to_come_again() {
+fn lock_timeout_returns_busy() {
     let kit = Kit::new();
     let Place::Database(_, words) = &kit.place else {
         return;
@@ -148,7 +148,7 @@ fn who_waits_for_a_lock_in_vain_is_told_to_come_again() {
 }
 
 #[test]
-fn no_tenant_sees_anothers_rows() {
+fn tenants_cannot_see_each_others_rows() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;
@@ -205,7 +205,7 @@ const INDEXES: &str = "SET statement_timeout = 0; SELECT count(*) FROM pg_index
     JOIN pg_class ON pg_class.oid = indexrelid WHERE relname LIKE 'near_%' AND indisvalid";
 
 #[test]
-fn a_very_large_subject_has_an_index_of_its_own() {
+fn very_large_subject_gets_its_own_index() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;
@@ -235,7 +235,7 @@ fn a_very_large_subject_has_an_index_of_its_own() {
 }
 
 #[test]
-fn an_index_of_a_model_or_a_subject_that_is_no_more_goes() {
+fn index_of_removed_model_or_subject_is_dropped() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;
@@ -256,7 +256,7 @@ fn an_index_of_a_model_or_a_subject_that_is_no_more_goes() {
 }
 
 #[test]
-fn an_index_that_another_daemon_is_making_is_left_to_it() {
+fn index_being_created_by_another_daemon_is_kept() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;
@@ -292,7 +292,7 @@ fn an_index_that_another_daemon_is_making_is_left_to_it() {
 }
 
 #[test]
-fn a_time_limit_of_statements_breaks_off_no_index() {
+fn statement_timeout_does_not_abort_index_creation() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;
@@ -318,7 +318,7 @@ fn a_time_limit_of_statements_breaks_off_no_index() {
 }
 
 #[test]
-fn of_a_tag_the_newest_memories_are_looked_at() {
+fn tag_filter_checks_newest_memories() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;
@@ -341,7 +341,7 @@ fn of_a_tag_the_newest_memories_are_looked_at() {
 }
 
 #[test]
-fn a_tenant_that_a_failover_lost_is_made_anew() {
+fn tenant_lost_by_failover_is_created_again() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;
@@ -374,7 +374,7 @@ fn a_tenant_that_a_failover_lost_is_made_anew() {
 
 /// As in a round of maintenance.
 #[test]
-fn tenants_that_have_something_to_be_done_are_told_in_one_statement() {
+fn one_statement_lists_tenants_with_work() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;
@@ -417,7 +417,7 @@ fn tenants_that_have_something_to_be_done_are_told_in_one_statement() {
 
 /// A dump of memoird's schemas contains no extension.
 #[test]
-fn what_vectors_need_is_outside_of_memoirds_schemas_whatever_the_role_is_named() {
+fn pgvector_is_created_outside_memoird_schemas_for_any_role() {
     let Place::Database(server, words) = Place::new() else {
         return;
     };

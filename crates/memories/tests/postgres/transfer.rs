@@ -92,7 +92,7 @@ fn fill(memories: &TenantMemories) {
 }
 
 #[test]
-fn memories_go_into_a_database_and_back_to_the_byte() {
+fn transfer_to_database_and_back_is_exact() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;
@@ -139,7 +139,7 @@ fn memories_go_into_a_database_and_back_to_the_byte() {
 
 /// Storage without memories may still contain other rows, so it is not copied to again.
 #[test]
-fn a_place_in_which_a_subject_was_forgotten_is_used() {
+fn storage_of_forgotten_subject_is_not_unused() {
     let kit = Kit::new();
     if let Place::Skipped(_) = kit.place {
         return;

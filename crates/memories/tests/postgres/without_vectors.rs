@@ -9,7 +9,7 @@ use crate::place::RUNTIME;
 use crate::start::Server;
 
 #[test]
-fn without_pgvector_memories_are_found_by_their_words() {
+fn without_pgvector_recall_is_lexical() {
     let has_pgvector = "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'";
     let server = Server::shared().filter(|it| it.run("postgres", has_pgvector) == "0");
     let Some(server) = server else {

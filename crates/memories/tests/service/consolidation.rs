@@ -56,7 +56,7 @@ async fn pin_of(bot: &Bot, id: MemoryId) -> Option<Pin> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_proved_itself_is_pinned_and_a_dry_run_changes_nothing() {
+async fn often_recalled_memory_is_pinned_except_in_dry_run() {
     let mut world = world();
     world.config = asked_only();
     let bot = acme(&world.open().await);
@@ -95,7 +95,7 @@ async fn what_proved_itself_is_pinned_and_a_dry_run_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_policy_lets_go_is_forgotten() {
+async fn memory_past_retention_is_forgotten() {
     let mut world = world();
     world.config = asked_only();
     // Retention of kind project.
@@ -115,7 +115,7 @@ async fn what_a_policy_lets_go_is_forgotten() {
 
 /// Pins a memory at each point of a sweep that would delete it.
 #[tokio::test(start_paused = true)]
-async fn what_is_used_during_a_sweep_is_not_forgotten() {
+async fn memory_used_during_sweep_is_kept() {
     for yields in 0..12 {
         let mut world = world();
         world.config = asked_only();
@@ -146,7 +146,7 @@ async fn what_is_used_during_a_sweep_is_not_forgotten() {
 }
 
 #[test]
-fn a_sweep_comes_when_it_is_time_also_over_a_restart_and_not_twice() {
+fn sweep_runs_once_per_interval_across_restarts() {
     let mut daemon = Daemon::new(asked_only());
     let (tea, chess) = daemon.live(async |engine, _| {
         let bot = acme(engine);
@@ -204,7 +204,7 @@ async fn prove_at_once(bot: &Bot, words: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_dreams_of_tenants_without_memories() {
+async fn sweep_skips_tenants_without_memories() {
     let world = world();
     let bot = acme(&world.open().await);
     assert!(

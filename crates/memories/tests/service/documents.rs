@@ -46,7 +46,7 @@ impl Bot {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_expired_goes_in_the_background() {
+async fn expired_documents_are_deleted_in_background() {
     const HOUR: Duration = Duration::from_secs(3_600);
     let world = world();
     let bot = acme(&world.open().await);
@@ -66,7 +66,7 @@ async fn what_has_expired_goes_in_the_background() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_whose_file_is_damaged_holds_up_nobody_elses_maintenance() {
+async fn damaged_file_does_not_delay_maintenance_of_others() {
     const HOUR: Duration = Duration::from_secs(3_600);
     let mut world = world();
     let bad = kit::tenant("bad", TenantLimits::default());
@@ -83,7 +83,7 @@ async fn a_tenant_whose_file_is_damaged_holds_up_nobody_elses_maintenance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_put_whose_caller_leaves_is_done_all_the_same() {
+async fn put_completes_if_its_caller_is_dropped() {
     let world = world();
     let bot = acme(&world.open().await);
     {

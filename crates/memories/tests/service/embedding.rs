@@ -50,7 +50,7 @@ async fn by_meaning(bot: &Bot, words: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_remembered_is_embedded_soon_and_once() {
+async fn new_memory_is_embedded_once() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -68,7 +68,7 @@ async fn what_is_remembered_is_embedded_soon_and_once() {
 
 /// Written by a clock that was ahead, or imported like that.
 #[tokio::test(start_paused = true)]
-async fn what_says_that_it_is_of_the_future_is_embedded_now() {
+async fn memory_observed_in_future_is_embedded_now() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -84,7 +84,7 @@ async fn what_says_that_it_is_of_the_future_is_embedded_now() {
 }
 
 #[test]
-fn a_queue_survives_the_daemon() {
+fn embedding_queue_survives_restart() {
     let embedder = embedder("m");
     let mut daemon = Daemon::new(with_embedder(unswept(), &embedder));
     embedder.feels(Mood::Hangs);
@@ -102,7 +102,7 @@ fn a_queue_survives_the_daemon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_is_away_for_an_hour_is_asked_now_and_then_and_all_is_made_good() {
+async fn embedding_resumes_after_provider_outage() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -125,7 +125,7 @@ async fn a_provider_that_is_away_for_an_hour_is_asked_now_and_then_and_all_is_ma
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_text_that_is_refused_is_given_up_alone() {
+async fn refused_text_is_given_up_alone() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -160,7 +160,7 @@ async fn a_text_that_is_refused_is_given_up_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_key_burns_no_tries() {
+async fn wrong_key_counts_no_tries() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -175,7 +175,7 @@ async fn a_wrong_key_burns_no_tries() {
 }
 
 #[test]
-fn another_model_makes_all_vectors_anew_and_none_is_compared_meanwhile() {
+fn new_model_recomputes_vectors_without_mixing_models() {
     let (one, two) = (embedder("one"), embedder("two"));
     let mut daemon = Daemon::new(with_embedder(unswept(), &one));
     daemon.live(async |engine, _| {
@@ -204,7 +204,7 @@ fn another_model_makes_all_vectors_anew_and_none_is_compared_meanwhile() {
 }
 
 #[test]
-fn an_embedder_that_is_switched_on_finds_what_was_there() {
+fn new_embedder_embeds_existing_memories() {
     let embedder = embedder("m");
     let mut daemon = Daemon::new(unswept());
     daemon.live(async |engine, _| {
@@ -239,7 +239,7 @@ fn an_embedder_that_is_switched_on_finds_what_was_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_means_the_same_becomes_one_only_in_almost_the_same_words() {
+async fn near_duplicate_merges_only_with_almost_same_words() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -313,7 +313,7 @@ async fn finds_each(bot: &Bot) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_embedder_with_one_vector_for_all_texts_is_ignored_until_it_is_repaired() {
+async fn collapsed_embedder_is_ignored_until_repaired() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -337,7 +337,7 @@ async fn an_embedder_with_one_vector_for_all_texts_is_ignored_until_it_is_repair
 }
 
 #[test]
-fn vectors_of_an_earlier_start_that_are_all_one_are_ignored_too() {
+fn collapse_is_detected_from_vectors_of_earlier_start() {
     let embedder = embedder("m");
     let mut daemon = Daemon::new(with_embedder(unswept(), &embedder));
     daemon.live(async |engine, _| {
@@ -364,7 +364,7 @@ fn vectors_of_an_earlier_start_that_are_all_one_are_ignored_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn texts_that_a_model_cannot_tell_apart_are_no_collapse() {
+async fn equal_vectors_of_unknown_words_are_no_collapse() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -380,7 +380,7 @@ async fn texts_that_a_model_cannot_tell_apart_are_no_collapse() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_bot_wanted_kept_apart_stays_apart() {
+async fn apart_memory_is_never_merged() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -396,7 +396,7 @@ async fn what_the_bot_wanted_kept_apart_stays_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_text_is_embedded_again() {
+async fn changed_text_is_embedded_again() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -417,7 +417,7 @@ async fn a_changed_text_is_embedded_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_daemon_stops_also_while_an_embedder_says_nothing() {
+async fn daemon_stops_while_embedder_hangs() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let engine = world.open().await;
@@ -436,7 +436,7 @@ async fn a_daemon_stops_also_while_an_embedder_says_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_tenants_heap_of_texts_is_in_nobodys_way() {
+async fn long_embedding_queue_does_not_delay_other_tenants() {
     let embedder = embedder("m");
     let mut world = world_with(&embedder);
     world
@@ -461,7 +461,7 @@ async fn one_tenants_heap_of_texts_is_in_nobodys_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dimension_that_changes_under_the_same_name_harms_no_other_write() {
+async fn changed_dimension_fails_no_other_write() {
     let embedder = embedder("m");
     let world = World {
         blocking: memoird_engine::Blocking::Pool,
@@ -485,7 +485,7 @@ async fn a_dimension_that_changes_under_the_same_name_harms_no_other_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn building_anew_goes_on_by_itself() {
+async fn reindex_continues_in_background() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -502,7 +502,7 @@ async fn building_anew_goes_on_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_text_that_a_provider_always_fails_at_fails_alone() {
+async fn text_that_always_fails_is_isolated() {
     let embedder = embedder("m");
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);

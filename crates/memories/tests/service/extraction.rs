@@ -84,7 +84,7 @@ fn is_held<T>(answer: &Result<T, MemoryError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turns_are_looked_at_once() {
+async fn turns_are_leased_once() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn(ANN, "is known already").await;
@@ -128,7 +128,7 @@ async fn turns_are_looked_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_is_repeated_gets_the_same_answer() {
+async fn repeated_commit_returns_first_outcome() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell_all(&["I like tea", "and chess"]).await;
@@ -178,7 +178,7 @@ async fn a_commit_that_is_repeated_gets_the_same_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relative_date_is_counted_from_when_it_was_said() {
+async fn relative_date_counts_from_its_turn() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell_all(&["I moved to Rome yesterday"]).await;
@@ -209,7 +209,7 @@ async fn a_relative_date_is_counted_from_when_it_was_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_not_committed_in_time_leaves_the_turns_where_they_were() {
+async fn expired_lease_returns_its_turns() {
     let mut world = world();
     world.config.sessions.session_ttl = 10 * LEASE;
     let bot = acme(&world.open().await);
@@ -234,7 +234,7 @@ async fn a_lease_that_is_not_committed_in_time_leaves_the_turns_where_they_were(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_stores_all_or_nothing() {
+async fn commit_is_atomic() {
     let mut world = world();
     world.config.long_term.limits.memories = 2;
     let bot = acme(&world.open().await);
@@ -265,7 +265,7 @@ async fn a_commit_stores_all_or_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turns_in_which_the_bot_remembered_are_skipped() {
+async fn turns_remembered_by_bot_are_skipped() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell_all(&["one", "two"]).await;
@@ -286,7 +286,7 @@ async fn turns_in_which_the_bot_remembered_are_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_generation_that_ended_is_looked_at_until_its_retention() {
+async fn ended_generation_is_leased_until_its_retention() {
     let mut world = world();
     world.config.journal.retention = Duration::from_secs(600);
     let bot = acme(&world.open().await);
@@ -311,7 +311,7 @@ async fn a_generation_that_ended_is_looked_at_until_its_retention() {
 
 /// The subject of an earlier generation is not that of the current one.
 #[tokio::test(start_paused = true)]
-async fn turns_of_an_earlier_life_are_not_given_to_whoever_speaks_now() {
+async fn earlier_generation_is_not_leased_for_new_subject() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "Ann's secret").await;
@@ -333,7 +333,7 @@ async fn turns_of_an_earlier_life_are_not_given_to_whoever_speaks_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_histories_come_in_pieces() {
+async fn long_history_is_leased_in_parts() {
     let mut world = world();
     world.config.long_term.limits.lease_turns = 3;
     let bot = acme(&world.open().await);
@@ -349,7 +349,7 @@ async fn long_histories_come_in_pieces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_journal_the_live_history_is_looked_at() {
+async fn without_journal_live_history_is_leased() {
     let mut config = unswept();
     config.journal.durability = Durability::Off;
     config.limits.max_history_turns = 2;
@@ -372,7 +372,7 @@ async fn without_a_journal_the_live_history_is_looked_at() {
 ///
 /// The cursor, which is durable, is then after the last of them.
 #[test]
-fn where_the_cursors_turn_is_gone_all_that_is_there_is_looked_at() {
+fn missing_cursor_turn_restarts_extraction() {
     let mut config = unswept();
     config.journal.durability = Durability::Interval;
     let mut daemon = Daemon::new(config);
@@ -417,7 +417,7 @@ fn where_the_cursors_turn_is_gone_all_that_is_there_is_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_said_before_a_subject_was_forgotten_is_never_handed_out() {
+async fn turns_before_forgetting_are_never_leased() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell_all(&["one", "two"]).await;
@@ -437,7 +437,7 @@ async fn what_was_said_before_a_subject_was_forgotten_is_never_handed_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_recall_told_is_named_in_the_prompt_and_is_no_new_fact() {
+async fn recalled_memory_is_in_prompt_and_no_new_fact() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell_all(&["what do I drink?"]).await;
@@ -463,7 +463,7 @@ async fn what_a_recall_told_is_named_in_the_prompt_and_is_no_new_fact() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_says_nothing_of_its_subject_needs_one() {
+async fn session_without_subject_needs_one_in_the_request() {
     let world = world();
     let bot = acme(&world.open().await);
     assert!(
@@ -483,7 +483,7 @@ async fn a_session_that_says_nothing_of_its_subject_needs_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_model_calls_that_are_gone_leave_nothing_behind() {
+async fn cancelled_lease_is_released_without_model() {
     let world = world();
     let bot = acme(&world.open().await);
     for steps in 1.. {

@@ -58,7 +58,7 @@ async fn learn_many(bot: &Bot, whose: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_forgotten_is_gone_at_once() {
+async fn forgotten_memory_is_gone_at_once() {
     let embedder = Arc::new(ScriptedEmbedder::new("m"));
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -113,7 +113,7 @@ async fn what_is_forgotten_is_gone_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subject_is_forgotten_whole_and_alone() {
+async fn forgetting_a_subject_removes_all_of_it_alone() {
     let world = world();
     let bot = acme(&world.open().await);
     learn_many(&bot, ANN).await;
@@ -148,7 +148,7 @@ async fn a_subject_is_forgotten_whole_and_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_filter_takes_what_fits_all_of_it() {
+async fn forget_filter_matches_all_conditions() {
     let world = world();
     let bot = acme(&world.open().await);
     let so = |kind, tags: &[&str], content: &str| RememberRequest {
@@ -183,7 +183,7 @@ async fn a_filter_takes_what_fits_all_of_it() {
 
 /// Dropped after each possible number of steps.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_leaves_in_the_middle_is_finished_by_the_keeper() {
+async fn cancelled_forget_is_finished_by_maintenance() {
     for polls in 1..6 {
         for ask in [all_of(ANN), ForgetRequest::Filter(MemoryFilter::default())] {
             let world = World {
@@ -214,7 +214,7 @@ async fn a_call_that_leaves_in_the_middle_is_finished_by_the_keeper() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_erased_while_an_earlier_job_still_has_some_of_it() {
+async fn forget_is_not_erased_while_earlier_job_runs() {
     for is_erasure in [false, true] {
         let world = world();
         let bot = acme(&world.open().await);
@@ -235,7 +235,7 @@ async fn nothing_is_erased_while_an_earlier_job_still_has_some_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_that_forget_the_same_none_says_too_early_that_it_is_erased() {
+async fn concurrent_forgets_do_not_report_erased_early() {
     let world = World {
         blocking: Blocking::Pool,
         ..world()
@@ -253,7 +253,7 @@ async fn of_two_that_forget_the_same_none_says_too_early_that_it_is_erased() {
 }
 
 #[test]
-fn a_daemon_that_dies_in_the_middle_goes_on_in_its_next_life() {
+fn forget_resumes_after_crash() {
     for ask in [all_of(ANN), ForgetRequest::Filter(MemoryFilter::default())] {
         let mut daemon = Daemon::new(unswept());
         daemon.live(async |engine, world| {
@@ -304,7 +304,7 @@ fn a_daemon_that_dies_in_the_middle_goes_on_in_its_next_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_daemon_left_is_finished_by_the_one_that_leads() {
+async fn leader_finishes_forgets_of_other_daemons() {
     let embedder = Arc::new(ScriptedEmbedder::new("m"));
     let mut world = world_with(&embedder);
     let (_leads, leads) = watch::channel(true);
@@ -339,7 +339,7 @@ async fn what_another_daemon_left_is_finished_by_the_one_that_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_crash_left_is_finished_although_the_first_look_at_it_fails() {
+async fn forget_resumes_although_first_read_fails() {
     let world = world();
     let engine = world.open().await;
     let bot = acme(&engine);
@@ -359,7 +359,7 @@ async fn what_a_crash_left_is_finished_although_the_first_look_at_it_fails() {
 
 /// The maintenance worker looks for work left by a crash as soon as an engine is opened.
 #[tokio::test(start_paused = true)]
-async fn the_answer_counts_what_went_also_when_the_keeper_is_about() {
+async fn forget_counts_rows_while_maintenance_runs() {
     let world = World {
         blocking: Blocking::Pool,
         ..world()
@@ -389,7 +389,7 @@ async fn the_answer_counts_what_went_also_when_the_keeper_is_about() {
 
 /// Texts queued for embedding whose owner is gone are no work for the embedder.
 #[tokio::test(start_paused = true)]
-async fn a_job_that_waits_keeps_no_embedder_busy() {
+async fn pending_forget_does_not_keep_embedder_busy() {
     let embedder = Arc::new(ScriptedEmbedder::new("m"));
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -426,7 +426,7 @@ async fn a_job_that_waits_keeps_no_embedder_busy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_text_on_its_way_to_the_embedder_is_not_brought_back() {
+async fn text_at_embedder_is_not_restored() {
     let embedder = Arc::new(ScriptedEmbedder::new("m"));
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -443,7 +443,7 @@ async fn a_text_on_its_way_to_the_embedder_is_not_brought_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_note_of_a_recall_does_not_bring_back_what_it_told() {
+async fn recall_event_does_not_restore_forgotten_memory() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "hello").await;
@@ -458,7 +458,7 @@ async fn a_note_of_a_recall_does_not_bring_back_what_it_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_from_before_brings_nothing_back() {
+async fn lease_before_forget_restores_nothing() {
     let world = world();
     let bot = acme(&world.open().await);
     for ask in [all_of(ANN), ForgetRequest::Filter(MemoryFilter::default())] {

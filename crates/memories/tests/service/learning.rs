@@ -143,7 +143,7 @@ async fn opened(world: &World) -> (House, Bot) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_said_is_looked_at_once_when_the_session_is_idle() {
+async fn idle_session_is_extracted_once() {
     let (world, model) = taught(&[found(&["Likes tea"])]);
     let (house, bot) = opened(&world).await;
     let mut events = house
@@ -202,7 +202,7 @@ async fn what_is_said_is_looked_at_once_when_the_session_is_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_are_looked_at_after_so_many_turns_or_at_their_end() {
+async fn sessions_are_extracted_after_turns_or_at_end() {
     for (after, turns) in [(After::Turns(3), 3), (After::End, 1)] {
         let (mut world, model) = taught(&[]);
         world.config.long_term.extraction.after = after;
@@ -226,7 +226,7 @@ async fn sessions_are_looked_at_after_so_many_turns_or_at_their_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_is_slow_hangs_or_is_down_loses_nothing_and_remembers_nothing_twice() {
+async fn failing_model_loses_and_duplicates_nothing() {
     let good = found(&["Likes tea"]);
     let Says::This(text) = good.clone() else {
         unreachable!()
@@ -249,7 +249,7 @@ async fn a_model_that_is_slow_hangs_or_is_down_loses_nothing_and_remembers_nothi
 }
 
 #[tokio::test(start_paused = true)]
-async fn turns_for_which_no_answer_is_usable_are_left_behind() {
+async fn turns_with_unusable_replies_are_skipped() {
     let (world, model) = taught(&[Says::CutOff, Says::CutOff, Says::CutOff]);
     let (_house, bot) = opened(&world).await;
     tell_all(&bot, &["I like tea"]).await;
@@ -264,7 +264,7 @@ async fn turns_for_which_no_answer_is_usable_are_left_behind() {
 }
 
 #[test]
-fn a_life_that_ends_between_lease_and_commit_leaves_the_turns_to_the_next() {
+fn crash_before_commit_leaves_turns_unread() {
     let (world, model) = taught(&[Says::Never, found(&["Likes tea"])]);
     let mut daemon = Daemon::new(world.config);
     daemon.live(async |house, _| {
@@ -292,7 +292,7 @@ fn a_life_that_ends_between_lease_and_commit_leaves_the_turns_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clean_stop_gives_the_turns_back_and_the_next_life_looks_at_them_at_once() {
+async fn stop_releases_turns_for_next_start() {
     let (mut world, model) = taught(&[Says::Never, found(&["Likes tea"])]);
     world.config.long_term.lease = 24 * 60 * IDLE;
     let (house, bot) = opened(&world).await;
@@ -312,7 +312,7 @@ async fn a_clean_stop_gives_the_turns_back_and_the_next_life_looks_at_them_at_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_gives_its_turns_back_and_a_bots_lease_stays() {
+async fn cancelled_learn_releases_turns_and_keeps_lease_of_bot() {
     let (mut world, model) = taught(&[Says::Never]);
     world.config.long_term.lease = 24 * 60 * IDLE;
     world.config.long_term.extraction.after = After::End;
@@ -344,7 +344,7 @@ async fn a_call_that_is_dropped_gives_its_turns_back_and_a_bots_lease_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_that_a_transcript_plants_is_remembered_and_corrections_win() {
+async fn planted_facts_are_refused_and_corrections_win() {
     let (world, model) = taught(&[]);
     let (_house, bot) = opened(&world).await;
     let rome = bot.learn(ANN, "Lives in Berlin").await;
@@ -382,7 +382,7 @@ async fn nothing_that_a_transcript_plants_is_remembered_and_corrections_win() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_changes_nothing_and_says_what_would_be() {
+async fn dry_run_reports_outcomes_without_changes() {
     let (world, model) = taught(&[]);
     let (_house, bot) = opened(&world).await;
     bot.learn(ANN, "Likes tea").await;
@@ -430,7 +430,7 @@ async fn a_dry_run_changes_nothing_and_says_what_would_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_tokens_of_a_day_are_kept_across_lives_and_a_new_day_has_its_own() {
+async fn daily_tokens_survive_restart_and_reset_each_day() {
     let (mut world, model) = taught(&[]);
     let (house, bot) = opened(&world).await;
     tell_all(&bot, &["I like tea"]).await;
@@ -455,7 +455,7 @@ async fn the_tokens_of_a_day_are_kept_across_lives_and_a_new_day_has_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_model_nothing_is_looked_at_until_one_is_configured() {
+async fn extraction_starts_once_a_model_is_configured() {
     let (mut world, model) = taught(&[]);
     let with_model = world.config.long_term.clone();
     world.config.long_term.extractor = None;
@@ -480,7 +480,7 @@ async fn without_a_model_nothing_is_looked_at_until_one_is_configured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_each_tenant_few_sessions_are_looked_at_at_once() {
+async fn concurrent_extractions_per_tenant_are_limited() {
     let (mut world, model) = taught(&[]);
     world.config.long_term.extraction.concurrency = 3;
     world.config.long_term.extraction.tenant_concurrency = 2;
@@ -513,7 +513,7 @@ async fn of_each_tenant_few_sessions_are_looked_at_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turns_whose_facts_find_no_room_are_not_left_behind() {
+async fn turns_are_kept_if_memories_are_full() {
     let good = found(&["Likes tea"]);
     let (mut world, model) = taught(&[good.clone(), good.clone(), good.clone()]);
     world.config.long_term.limits.memories = 1;
@@ -528,7 +528,7 @@ async fn turns_whose_facts_find_no_room_are_not_left_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_recalled_leaves_less_room_for_turns() {
+async fn recalled_contents_reduce_room_for_turns() {
     let (world, model) = taught(&[]);
     let (_house, bot) = opened(&world).await;
     let long = "word ".repeat(60);
@@ -559,7 +559,7 @@ async fn what_was_recalled_leaves_less_room_for_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_turns_that_are_too_long_fewer_are_shown_the_next_time() {
+async fn unusable_reply_halves_the_turns_shown() {
     let (world, model) = taught(&[Says::TooLong]);
     let (_house, bot) = opened(&world).await;
     for turn in 0..3 {
@@ -574,7 +574,7 @@ async fn of_turns_that_are_too_long_fewer_are_shown_the_next_time() {
 }
 
 #[test]
-fn lives_that_end_in_the_middle_are_no_failures_of_the_model() {
+fn restarts_count_as_no_model_failure() {
     let good = found(&["Likes tea"]);
     let (world, model) = taught(&[Says::Never, Says::Never, Says::CutOff, Says::CutOff, good]);
     let mut daemon = Daemon::new(world.config);
@@ -592,7 +592,7 @@ fn lives_that_end_in_the_middle_are_no_failures_of_the_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_the_teams_named_or_pinned_is_not_a_models_to_replace() {
+async fn model_cannot_replace_team_keyed_or_pinned_memories() {
     let (mut world, model) = taught(&[]);
     world.config = with_embedder(world.config, &Arc::new(ScriptedEmbedder::new("m")));
     let (_house, bot) = opened(&world).await;

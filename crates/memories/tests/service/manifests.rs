@@ -16,7 +16,7 @@ async fn both(bot: &Bot) -> (String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_change_is_seen_by_whom_it_concerns() {
+async fn manifest_shows_changes_to_affected_subjects() {
     let world = world();
     let bot = acme(&world.open().await);
     assert_eq!(both(&bot).await, (String::new(), String::new()));
@@ -104,7 +104,7 @@ async fn expired_memories_are_not_in_a_manifest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pinned_ones_stand_first() {
+async fn pinned_memories_come_first() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn_so(RememberRequest {

@@ -24,7 +24,7 @@ fn by(mode: RecallMode, words: &str) -> RecallRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_embedder_words_find_and_the_answer_says_so() {
+async fn recall_without_embedder_uses_words_and_notes_it() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn(ANN, "likes green tea").await;
@@ -46,7 +46,7 @@ async fn without_an_embedder_words_find_and_the_answer_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_an_embedder_meaning_finds_what_words_do_not() {
+async fn recall_with_embedder_finds_by_meaning() {
     let embedder = Arc::new(ScriptedEmbedder::new("m"));
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -85,7 +85,7 @@ async fn with_an_embedder_meaning_finds_what_words_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_embedder_that_does_not_answer_costs_a_second_and_no_answer() {
+async fn hanging_embedder_delays_recall_by_query_wait_only() {
     for mood in [Mood::Hangs, Mood::Away(None), Mood::Misconfigured] {
         let embedder = Arc::new(ScriptedEmbedder::new("m"));
         let world = world_with(&embedder);
@@ -124,7 +124,7 @@ async fn an_embedder_that_does_not_answer_costs_a_second_and_no_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vector_that_is_of_no_use_goes_by_words() {
+async fn unusable_query_vector_falls_back_to_words() {
     let embedder = Arc::new(ScriptedEmbedder::new("m"));
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);
@@ -148,7 +148,7 @@ async fn a_vector_that_is_of_no_use_goes_by_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_memories_are_found() {
+async fn recall_finds_memories_of_requested_subjects_and_team() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn(ANN, "tea of Ann").await;
@@ -206,7 +206,7 @@ async fn whose_memories_are_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_is_checked_and_kept_to() {
+async fn recall_request_is_validated_and_applied() {
     let world = world();
     let bot = acme(&world.open().await);
     for number in 0..20 {
@@ -308,7 +308,7 @@ async fn what_is_asked_is_checked_and_kept_to() {
 
 /// Tags: the proto requires all requested tags, not just one of them.
 #[tokio::test(start_paused = true)]
-async fn labels_that_are_asked_for_must_all_be_there() {
+async fn recall_requires_all_tags() {
     let world = world();
     let bot = acme(&world.open().await);
     for (content, tags) in [("tea one", &["a"][..]), ("tea two", &["a", "b"])] {
@@ -327,7 +327,7 @@ async fn labels_that_are_asked_for_must_all_be_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_keeper_writes_down_what_was_recalled() {
+async fn recall_events_are_written_by_maintenance() {
     let world = world();
     let bot = acme(&world.open().await);
     let id = bot.learn(ANN, "likes tea").await;
@@ -360,7 +360,7 @@ async fn the_keeper_writes_down_what_was_recalled() {
 
 /// Reads have a bounded number of threads of their own, which serve tenants in turn.
 #[test]
-fn a_recall_waits_for_no_other_blocking_work() {
+fn recall_does_not_wait_for_other_blocking_work() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().max_blocking_threads(1).build();
     runtime.unwrap().block_on(async {
@@ -383,7 +383,7 @@ fn a_recall_waits_for_no_other_blocking_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_recalled_last_is_written_down_at_the_end() {
+async fn last_recall_events_are_written_at_stop() {
     for blocking in [Blocking::Inline, Blocking::Pool] {
         let world = World {
             blocking,
@@ -402,7 +402,7 @@ async fn what_was_recalled_last_is_written_down_at_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn notes_of_recalls_are_bounded_and_leave_room_for_facts() {
+async fn recall_events_leave_queue_room_for_facts() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn(ANN, "likes tea").await;
@@ -425,7 +425,7 @@ async fn notes_of_recalls_are_bounded_and_leave_room_for_facts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn min_relevance_leaves_out_hits_below_it() {
+async fn min_relevance_drops_hits_below_it() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn(ANN, "likes green tea").await;

@@ -55,7 +55,7 @@ async fn counts_of_an_import_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_done_once_and_stands_for_one_fact() {
+async fn idempotency_key_applies_once_and_to_one_fact() {
     let world = world();
     let bot = acme(&world.open().await);
     let first = bot.remember(keyed(1, "likes tea")).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_key_is_done_once_and_stands_for_one_fact() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fact_is_there_once_however_often_it_is_said() {
+async fn repeated_fact_is_stored_once() {
     let world = world();
     let bot = acme(&world.open().await);
     let id = bot.learn(ANN, "Likes green tea").await;
@@ -124,7 +124,7 @@ async fn a_fact_is_there_once_however_often_it_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vector_to_which_no_cosine_can_be_computed_is_refused() {
+async fn unmeasurable_vector_is_rejected() {
     let world = world();
     let bot = acme(&world.open().await);
     let with = |content: &str, vector: [f32; 2]| RememberRequest {
@@ -140,7 +140,7 @@ async fn a_vector_to_which_no_cosine_can_be_computed_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_takes_the_place_of_another_leaves_it_as_history() {
+async fn superseded_memory_becomes_history() {
     let world = world();
     let bot = acme(&world.open().await);
     let old = bot.learn(ANN, "lives in Rome").await;
@@ -170,7 +170,7 @@ async fn what_takes_the_place_of_another_leaves_it_as_history() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_recall_just_told_is_no_new_fact_in_that_session() {
+async fn recalled_memory_is_no_new_fact_in_the_session() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "what do I drink?").await;
@@ -208,7 +208,7 @@ async fn what_a_recall_just_told_is_no_new_fact_in_that_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_piece_that_turns_what_was_told_round_is_a_new_fact() {
+async fn piece_that_negates_recalled_memory_is_a_new_fact() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "hello").await;
@@ -222,7 +222,7 @@ async fn a_piece_that_turns_what_was_told_round_is_a_new_fact() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_told_and_is_history_since_may_be_said_anew() {
+async fn recalled_memory_superseded_since_can_be_remembered() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "hello").await;
@@ -243,7 +243,7 @@ async fn what_was_told_and_is_history_since_may_be_said_anew() {
 
 /// A commit writes each changed page once, so many facts in one group write little.
 #[tokio::test(start_paused = true)]
-async fn facts_that_come_at_once_are_written_in_groups() {
+async fn concurrent_facts_are_written_in_groups() {
     const FACTS: usize = 64;
     let world = World {
         blocking: Blocking::Pool,
@@ -275,7 +275,7 @@ async fn facts_that_come_at_once_are_written_in_groups() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fact_that_is_refused_fails_alone() {
+async fn rejected_fact_fails_alone() {
     let world = World {
         blocking: Blocking::Pool,
         ..world()
@@ -309,7 +309,7 @@ async fn a_fact_that_is_refused_fails_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_leaves_while_it_waits_stops_nobody() {
+async fn cancelled_write_does_not_block_others() {
     let world = World {
         blocking: Blocking::Pool,
         ..world()
@@ -337,7 +337,7 @@ async fn a_call_that_leaves_while_it_waits_stops_nobody() {
 
 /// More calls than one transaction takes. Only the first one stays.
 #[tokio::test(start_paused = true)]
-async fn what_is_left_of_calls_that_left_is_written_by_the_keeper() {
+async fn writes_of_cancelled_calls_are_completed_by_maintenance() {
     const CALLS: usize = 600;
     let world = World {
         blocking: Blocking::Pool,
@@ -387,7 +387,7 @@ async fn what_is_left_of_calls_that_left_is_written_by_the_keeper() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_memories_every_call_says_so() {
+async fn disabled_memories_reject_every_call() {
     let world = World {
         memories: None,
         ..world()
@@ -402,7 +402,7 @@ async fn without_memories_every_call_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tenants_share_nothing() {
+async fn tenants_are_isolated() {
     let mut world = world();
     world
         .config
@@ -442,7 +442,7 @@ async fn tenants_share_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_remembered_in_one_moment_is_listed_in_its_order() {
+async fn memories_of_one_moment_are_listed_in_order() {
     let world = world();
     let engine = world.open().await;
     let bot = acme(&engine);
@@ -457,7 +457,7 @@ async fn what_is_remembered_in_one_moment_is_listed_in_its_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_that_many_writes_have_scattered_is_merged_when_its_tenant_rests() {
+async fn scattered_word_index_is_merged_in_maintenance() {
     let world = world();
     let files = world.memories.clone().expect("a folder").files;
     let house = world.open().await;
@@ -485,7 +485,7 @@ async fn an_index_that_many_writes_have_scattered_is_merged_when_its_tenant_rest
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_recall_told_of_another_is_no_echo() {
+async fn recall_of_another_subject_is_no_echo() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "what do we drink?").await;

@@ -30,7 +30,7 @@ async fn recalled(bot: &Bot, words: &str) -> RecallOutcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_reranker_puts_first_stands_first() {
+async fn best_of_reranker_comes_first() {
     let reranker = Arc::new(ScriptedReranker::new(50, Says::Best(CAKE)));
     let (_world, bot) = taught(&reranker).await;
     let outcome = recalled(&bot, "green tea, ghp_x7Rk2mQv9LbT4wZs8NcY1hFj6PdG3aKe5UoX").await;
@@ -57,7 +57,7 @@ async fn what_the_reranker_puts_first_stands_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_judges_as_many_as_it_takes_and_the_others_stand_behind() {
+async fn reranker_judges_up_to_its_maximum_and_rest_follows() {
     let reranker = Arc::new(ScriptedReranker::new(2, Says::Scores(vec![0.2, 0.8])));
     let (_world, bot) = taught(&reranker).await;
     let plain = RecallRequest {
@@ -87,7 +87,7 @@ async fn it_judges_as_many_as_it_takes_and_the_others_stand_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_of_no_use_costs_the_judgement_and_no_recall() {
+async fn unusable_reranker_reply_keeps_recall() {
     for says in [
         Says::Away,
         Says::Refuses,
@@ -113,7 +113,7 @@ async fn an_answer_of_no_use_costs_the_judgement_and_no_recall() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_keeps_failing_is_left_alone_for_a_while() {
+async fn failing_reranker_is_paused() {
     let reranker = Arc::new(ScriptedReranker::new(50, Says::Refuses));
     let (_world, bot) = taught(&reranker).await;
     for _ in 0..10 {
@@ -140,7 +140,7 @@ async fn one_that_keeps_failing_is_left_alone_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_while_it_thinks_breaks_nothing() {
+async fn cancelled_call_does_not_break_reranker() {
     let reranker = Arc::new(ScriptedReranker::new(50, Says::Hangs));
     let (_world, bot) = taught(&reranker).await;
     let left = timeout(Duration::from_secs(5), bot.recall(query(ANN, "tea"))).await;

@@ -89,7 +89,7 @@ async fn lease(bot: &Bot) -> memoird_core::ids::LeaseId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn blocked_secrets_come_in_by_no_way() {
+async fn blocked_secrets_are_rejected_by_every_call() {
     let world = under(SecretPolicy::Block);
     let bot = acme(&world.open().await);
     let id = bot.learn(ANN, "has a token").await;
@@ -135,7 +135,7 @@ async fn blocked_secrets_come_in_by_no_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn redacted_secrets_are_counted_and_gone() {
+async fn redacted_secrets_are_counted_and_removed() {
     let world = under(SecretPolicy::Redact);
     let bot = acme(&world.open().await);
     let done = bot.remember(fact(ANN, &telling_a_secret())).await.unwrap();
@@ -176,7 +176,7 @@ async fn redacted_secrets_are_counted_and_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_import_with_a_secret_is_refused_whole_and_one_without_comes_back_to_the_letter() {
+async fn import_with_secret_is_rejected_and_without_is_exact() {
     let world = under(SecretPolicy::Redact);
     let bot = acme(&world.open().await);
     bot.remember(fact(ANN, &telling_a_secret())).await.unwrap();
@@ -202,7 +202,7 @@ async fn an_import_with_a_secret_is_refused_whole_and_one_without_comes_back_to_
 }
 
 #[tokio::test(start_paused = true)]
-async fn allowed_secrets_are_kept_as_they_are() {
+async fn allowed_secrets_are_stored_unchanged() {
     let world = under(SecretPolicy::Allow);
     let bot = acme(&world.open().await);
     bot.learn(ANN, &telling_a_secret()).await;
@@ -210,7 +210,7 @@ async fn allowed_secrets_are_kept_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_embedder_sees_a_secret() {
+async fn secrets_are_not_sent_to_embedder() {
     let embedder = Arc::new(ScriptedEmbedder::new("m"));
     let world = world_with(&embedder);
     let bot = acme(&world.open().await);

@@ -305,7 +305,7 @@ impl Simulation {
 }
 
 #[test]
-fn nothing_is_shown_that_may_not_be() {
+fn random_operations_show_only_permitted_memories() {
     for seed in seeds(12) {
         println!("seed {seed}");
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -22,7 +22,7 @@ fn is_missing(answer: &Result<memoird_memories::RememberOutcome, MemoryError>) -
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fact_without_a_subject_is_of_the_sessions_subject() {
+async fn fact_without_subject_belongs_to_subject_of_session() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell("s", BOB, "I like tea").await;
@@ -54,7 +54,7 @@ async fn a_fact_without_a_subject_is_of_the_sessions_subject() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_words_and_the_time_come_from_the_turns() {
+async fn content_and_time_come_from_source_turns() {
     let world = world();
     let bot = acme(&world.open().await);
     let said = |text: &str, second| {
@@ -133,7 +133,7 @@ async fn the_words_and_the_time_come_from_the_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_asks_for_too_much_is_refused() {
+async fn invalid_source_is_rejected() {
     let mut world = world();
     world.config.long_term.limits.source_seqs = 3;
     let bot = acme(&world.open().await);
@@ -160,7 +160,7 @@ async fn a_source_that_asks_for_too_much_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_journal_the_live_history_is_the_source() {
+async fn without_journal_source_is_live_history() {
     let mut config = unswept();
     config.journal.durability = Durability::Off;
     config.limits.max_history_turns = 2;

@@ -126,7 +126,7 @@ async fn contents_of(bot: &Bot, request: Wanted) -> Shown {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memories_come_behind_the_turns_and_leave_what_was_sent_as_it_was() {
+async fn memories_follow_turns_and_keep_prefix() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn(ANN, "Ann likes green tea").await;
@@ -177,7 +177,7 @@ async fn memories_come_behind_the_turns_and_leave_what_was_sent_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_told_twice() {
+async fn memory_that_window_contains_is_not_repeated() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "I like green tea, you know").await;
@@ -215,7 +215,7 @@ async fn nothing_is_told_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_query_the_exchange_under_way_is_asked_for() {
+async fn empty_query_uses_current_exchange() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn(ANN, "Ann keeps her passport in a tin").await;
@@ -234,7 +234,7 @@ async fn without_a_query_the_exchange_under_way_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_hardly_answers_is_not_shown() {
+async fn barely_relevant_memory_is_not_shown() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.learn(
@@ -253,7 +253,7 @@ async fn what_hardly_answers_is_not_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_in_a_question_does_not_tell_a_memory() {
+async fn short_memory_is_shown_although_a_question_contains_it() {
     let world = world();
     let bot = acme(&world.open().await);
     bot.tell("s", ANN, "are you vegan?").await;
@@ -265,7 +265,7 @@ async fn a_word_in_a_question_does_not_tell_a_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_makes_no_room_that_is_not_there() {
+async fn memories_in_window_free_no_extra_room() {
     let mut world = world();
     world.config.long_term.window_tokens = 1_000;
     let bot = acme(&world.open().await);
@@ -306,7 +306,7 @@ async fn what_is_held_makes_no_room_that_is_not_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_current_turn_that_fits_without_memories_is_never_refused() {
+async fn current_turn_that_fits_without_memories_is_accepted() {
     let seed = 5;
     println!("seed {seed}");
     let mut dice = Dice(seed);
@@ -355,7 +355,7 @@ async fn a_current_turn_that_fits_without_memories_is_never_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_block_stays_in_its_share() {
+async fn memory_block_stays_within_its_share() {
     let world = world();
     let bot = acme(&world.open().await);
     for number in 0..8 {
@@ -381,7 +381,7 @@ async fn the_block_stays_in_its_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_leaves_no_note_and_a_window_does() {
+async fn peek_records_no_recall_event() {
     let world = world();
     let bot = acme(&world.open().await);
     let id = bot.learn(ANN, "likes tea").await;
@@ -399,7 +399,7 @@ async fn a_look_leaves_no_note_and_a_window_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recall_that_fails_gives_notes_and_a_window() {
+async fn failed_recall_returns_window_with_note() {
     let embedder = Arc::new(ScriptedEmbedder::new("m"));
     let embedding = with_embedder(config(), &embedder);
     let world = World {

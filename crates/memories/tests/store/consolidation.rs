@@ -23,7 +23,7 @@ fn tell(kit: &Kit, hours: i64, query: u8, hits: &[(u64, f32)], limits: &MemoryLi
 }
 
 #[test]
-fn a_count_of_recalls_that_is_full_stays_so_and_loses_nothing_else() {
+fn maximum_recall_count_stays_and_events_are_kept() {
     let kit = Kit::new();
     kit.say(1, "ann", "fact");
     let mut poisoned = kit.get(id(1)).unwrap();
@@ -42,7 +42,7 @@ fn a_count_of_recalls_that_is_full_stays_so_and_loses_nothing_else() {
 }
 
 #[test]
-fn recalls_are_counted_and_folded() {
+fn recalls_are_counted_and_summarized() {
     let kit = Kit::new();
     for number in 1..=3 {
         kit.say(number, "ann", &format!("fact {number}"));
@@ -91,7 +91,7 @@ fn recalls_are_counted_and_folded() {
 }
 
 #[test]
-fn only_the_newest_events_are_kept() {
+fn old_recall_events_are_pruned() {
     let kit = Kit::new();
     kit.say(1, "ann", "one");
     for hours in 0..10 {
@@ -113,7 +113,7 @@ fn only_the_newest_events_are_kept() {
 }
 
 #[test]
-fn a_sweep_pins_what_nobody_did_and_unpins_only_its_own() {
+fn sweep_pins_unpinned_and_unpins_only_its_own() {
     let kit = Kit::new();
     kit.say(1, "ann", "one");
     kit.remember(order(

@@ -139,7 +139,7 @@ fn keys(documents: &[Document]) -> Vec<&str> {
 }
 
 #[test]
-fn a_document_is_read_as_it_was_put_and_its_version_grows() {
+fn document_round_trips_and_version_increases() {
     let kit = Kit::new();
     let first = kit.put("a/b", "k", "{\"x\": 1.50}");
     assert_eq!((first.version, first.size, first.value), (1, 11, None));
@@ -164,7 +164,7 @@ fn a_document_is_read_as_it_was_put_and_its_version_grows() {
 }
 
 #[test]
-fn a_version_that_is_not_there_is_refused() {
+fn unexpected_version_is_rejected() {
     let kit = Kit::new();
     let expecting = |version, json| DocumentPut {
         expected_version: Some(version),
@@ -200,7 +200,7 @@ fn a_version_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn what_has_expired_is_not_there_and_is_removed_later() {
+fn expired_document_is_absent_and_deleted_later() {
     let kit = Kit::new();
     let short = |key| DocumentPut {
         ttl: Some(HOUR),
@@ -242,7 +242,7 @@ fn what_has_expired_is_not_there_and_is_removed_later() {
 }
 
 #[test]
-fn a_read_may_prolong_what_expires() {
+fn read_with_ttl_restarts_lifetime() {
     let kit = Kit::new();
     kit.put_at(
         0,
@@ -267,7 +267,7 @@ fn a_read_may_prolong_what_expires() {
 }
 
 #[test]
-fn pages_go_through_namespaces_and_keys_in_order_from_either_end() {
+fn pages_are_ordered_in_both_directions() {
     let kit = Kit::new();
     for (namespace, key) in [
         ("a", "1"),
@@ -310,7 +310,7 @@ fn pages_go_through_namespaces_and_keys_in_order_from_either_end() {
 }
 
 #[test]
-fn a_page_of_large_documents_ends_early() {
+fn page_of_large_documents_ends_early() {
     let kit = Kit::new();
     let large = format!("\"{}\"", "x".repeat(900 << 10));
     for key in ["1", "2", "3", "4"] {
@@ -326,7 +326,7 @@ fn a_page_of_large_documents_ends_early() {
 }
 
 #[test]
-fn a_filter_leaves_out_what_does_not_fit() {
+fn filtered_list_omits_other_documents() {
     let kit = Kit::new();
     for number in 0..10 {
         kit.put("a", &number.to_string(), &format!("{{\"n\": {number}}}"));
@@ -356,7 +356,7 @@ fn a_filter_leaves_out_what_does_not_fit() {
 }
 
 #[test]
-fn namespaces_are_told_once_to_a_depth() {
+fn namespaces_are_listed_once_up_to_depth() {
     let kit = Kit::new();
     for namespace in ["a", "a/b/x", "a/c/x", "a/c/y", "b/b/x", "c"] {
         kit.put(namespace, "1", "0");
@@ -409,7 +409,7 @@ fn namespaces_are_told_once_to_a_depth() {
 }
 
 #[test]
-fn all_of_a_namespace_goes_in_steps_and_leaves_nothing_on_the_pages() {
+fn namespace_is_deleted_in_steps_without_traces() {
     let kit = Kit::new();
     for number in 0..25 {
         kit.put("thread/1", &number.to_string(), "\"a-secret-word\"");
@@ -438,7 +438,7 @@ fn all_of_a_namespace_goes_in_steps_and_leaves_nothing_on_the_pages() {
 }
 
 #[test]
-fn there_is_room_for_so_many_and_so_much() {
+fn document_limits_apply() {
     let kit = Kit::new();
     let small = MemoryLimits {
         documents: 3,
@@ -475,7 +475,7 @@ fn there_is_room_for_so_many_and_so_much() {
 }
 
 #[test]
-fn operations_are_done_together_or_not_at_all() {
+fn batch_is_atomic() {
     let kit = Kit::new();
     kit.put("a", "old", "1");
     let get = |key| {
@@ -547,7 +547,7 @@ fn operations_are_done_together_or_not_at_all() {
 }
 
 #[test]
-fn random_documents_are_found_as_a_sorted_map_has_them() {
+fn random_documents_match_sorted_map() {
     const NAMESPACES: [&str; 6] = ["a", "a/b", "a/b/c", "a/c", "b", "ä"];
     const KEYS: [&str; 6] = ["1", "10", "2", "x", "xy", "ü"];
     for seed in seeds(8) {

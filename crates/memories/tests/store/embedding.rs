@@ -38,7 +38,7 @@ fn embedded_kit() -> Kit {
 }
 
 #[test]
-fn texts_wait_until_they_have_a_vector_also_over_a_restart() {
+fn texts_stay_queued_until_embedded_across_restart() {
     let kit = embedded_kit();
     for number in 1..=3 {
         kit.say(number, "ann", &format!("fact {number}"));
@@ -70,7 +70,7 @@ fn texts_wait_until_they_have_a_vector_also_over_a_restart() {
 }
 
 #[test]
-fn the_nearest_are_found_among_those_that_one_may_see() {
+fn nearest_are_found_among_visible_memories() {
     let kit = embedded_kit();
     for number in 1..=8 {
         let who = if number <= 6 { "ann" } else { "bob" };
@@ -115,7 +115,7 @@ fn the_nearest_are_found_among_those_that_one_may_see() {
 }
 
 #[test]
-fn a_vector_of_another_length_is_refused() {
+fn vector_of_other_dimension_is_rejected() {
     let kit = embedded_kit();
     kit.say(1, "ann", "one");
     kit.say(2, "ann", "two");
@@ -157,7 +157,7 @@ fn a_vector_of_another_length_is_refused() {
 }
 
 #[test]
-fn another_model_means_that_all_is_embedded_anew() {
+fn new_model_queues_all_memories() {
     let kit = Kit::new();
     for number in 1..=5 {
         kit.say(number, "ann", &format!("fact {number}"));
@@ -203,7 +203,7 @@ fn another_model_means_that_all_is_embedded_anew() {
 }
 
 #[test]
-fn reindexing_tries_everything_again() {
+fn reindex_retries_failed_texts() {
     let kit = embedded_kit();
     for number in 1..=3 {
         kit.say(number, "ann", &format!("fact {number}"));
@@ -229,7 +229,7 @@ fn reindexing_tries_everything_again() {
 }
 
 #[test]
-fn what_means_the_same_in_almost_the_same_words_is_merged_refused_or_kept_as_asked() {
+fn near_duplicate_is_merged_rejected_or_kept_as_requested() {
     let kit = embedded_kit();
     let say = |number, text: &str, near_duplicate, noise| {
         let fact = RememberRequest {

@@ -33,7 +33,7 @@ fn cursor(kit: &Kit) -> ExtractionCursor {
 }
 
 #[test]
-fn a_cursor_moves_with_the_facts_or_not_at_all() {
+fn cursor_and_facts_are_committed_atomically() {
     let kit = Kit::new();
     let ask = lease(1, 7, 0, 1);
     let taken = kit.write(move |writer| writer.take_lease(ask.0, ask.1));
@@ -67,7 +67,7 @@ fn a_cursor_moves_with_the_facts_or_not_at_all() {
 }
 
 #[test]
-fn one_lease_runs_at_a_time_and_one_that_ran_out_is_no_failure() {
+fn leases_are_exclusive_and_expiry_is_no_failure() {
     let kit = Kit::new();
     let (first, second) = (lease(1, 7, 0, 2), lease(2, 9, 1, 3));
     kit.write(move |writer| writer.take_lease(first.0, first.1));
@@ -116,7 +116,7 @@ fn one_lease_runs_at_a_time_and_one_that_ran_out_is_no_failure() {
 }
 
 #[test]
-fn a_lease_of_a_clock_that_went_back_does_not_run_for_ever() {
+fn lease_ends_after_clock_was_set_back() {
     let kit = Kit::new();
     let (far, back) = (lease(1, 7, 10_000, 10_001), lease(2, 7, 0, 1));
     kit.write(move |writer| writer.take_lease(far.0, far.1));
@@ -125,7 +125,7 @@ fn a_lease_of_a_clock_that_went_back_does_not_run_for_ever() {
 }
 
 #[test]
-fn turns_in_which_the_bot_remembers_are_told_until_the_cursor_passed_them() {
+fn remembered_turns_are_listed_until_cursor_passes() {
     let kit = Kit::new();
     let say = |number, origin, seqs: &[u64], at_seq| {
         let mut said = fact("ann", MemoryKind::User, &format!("fact {number}"));
@@ -168,7 +168,7 @@ fn turns_in_which_the_bot_remembers_are_told_until_the_cursor_passed_them() {
 }
 
 #[test]
-fn a_correction_of_yesterday_leaves_today_alone() {
+fn token_correction_of_yesterday_keeps_today() {
     let kit = Kit::new();
     let spend = |day| kit.write(move |writer| writer.spend_tokens(day, 900, 1_000));
     assert!(spend(1) && spend(2));

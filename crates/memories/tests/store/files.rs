@@ -12,7 +12,7 @@ use crate::kit::*;
 use crate::place::*;
 
 #[test]
-fn tenants_have_files_of_their_own_that_only_the_daemon_reads() {
+fn tenant_files_are_separate_and_private() {
     let kit = Kit::new();
     let ids = ["acme", "Acme", "../acme", "a b/c", &"x".repeat(256)];
     for (number, name) in (1..).zip(ids) {
@@ -41,7 +41,7 @@ fn tenants_have_files_of_their_own_that_only_the_daemon_reads() {
 }
 
 #[test]
-fn a_file_of_another_tenant_is_refused_and_left_as_it_is() {
+fn file_of_other_tenant_is_rejected_unchanged() {
     let kit = Kit::new();
     kit.say(1, "ann", "a secret of acme");
     let Kit {
@@ -66,7 +66,7 @@ fn a_file_of_another_tenant_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_damaged_file_hides_no_other_tenant() {
+fn damaged_file_hides_no_other_tenant() {
     let kit = Kit::new();
     kit.say(1, "ann", "a fact");
     std::fs::write(kit.place.dir.path().join("broken.db"), b"not a database").unwrap();
@@ -78,7 +78,7 @@ fn a_damaged_file_hides_no_other_tenant() {
 }
 
 #[test]
-fn what_is_no_file_of_ours_is_left_as_it_is() {
+fn foreign_file_is_left_unchanged() {
     for content in [&b"not a database"[..], &[0; 4_096]] {
         let dir = TempDir::new().unwrap();
         std::fs::write(dir.path().join("acme.db"), content).unwrap();
@@ -112,7 +112,7 @@ fn what_is_no_file_of_ours_is_left_as_it_is() {
 }
 
 #[test]
-fn a_full_disk_writes_nothing_of_a_group_and_what_is_there_stays() {
+fn full_disk_rolls_back_the_group() {
     let kit = Kit::at(Place::with(&FilesOptions {
         pages_max: Some(90),
         ..FilesOptions::default()
@@ -154,7 +154,7 @@ fn a_full_disk_writes_nothing_of_a_group_and_what_is_there_stays() {
 }
 
 #[test]
-fn a_panic_in_a_job_undoes_the_group_and_the_file_goes_on() {
+fn panic_in_job_rolls_back_the_group() {
     let kit = Kit::new();
     let said = order(1, fact("ann", MemoryKind::User, "half done"));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -176,7 +176,7 @@ fn a_panic_in_a_job_undoes_the_group_and_the_file_goes_on() {
 }
 
 #[test]
-fn few_files_stay_open_and_none_that_is_in_use_is_closed() {
+fn unused_files_are_closed_and_used_ones_stay_open() {
     let options = FilesOptions {
         files_open_max: 2,
         ..FilesOptions::default()
@@ -248,7 +248,7 @@ fn readers_do_not_wait_for_the_writer() {
 }
 
 #[test]
-fn counts_say_what_is_current_whatever_was_replaced_expired_or_forgotten() {
+fn stats_count_current_memories() {
     let kit = Kit::new();
     let names = ["ann", "bob", "cid"];
     for (number, text) in (1..=30).zip(["red", "green", "blue"].into_iter().cycle()) {
@@ -291,7 +291,7 @@ fn counts_say_what_is_current_whatever_was_replaced_expired_or_forgotten() {
 }
 
 #[test]
-fn words_of_many_small_commits_are_merged_step_by_step_and_found_as_before() {
+fn scattered_words_are_merged_in_steps() {
     let kit = Kit::new();
     let segments = |kit: &Kit| kit.memories.read(|reader| reader.word_segments()).unwrap();
     assert_eq!(segments(&kit), 0);

@@ -46,7 +46,7 @@ fn tell(kit: &Kit, numbers: &[u64], chat: &str) {
 }
 
 #[test]
-fn one_goes_with_the_history_that_leads_to_it() {
+fn memory_is_forgotten_with_its_history() {
     let kit = Kit::new();
     kit.write(|writer| writer.set_embedding_model(Some(MODEL)));
     kit.say(1, "ann", "first");
@@ -80,7 +80,7 @@ fn one_goes_with_the_history_that_leads_to_it() {
 
 /// A memory that was restated many times, and one with circular versions.
 #[test]
-fn a_long_history_goes_step_by_step_before_the_memory() {
+fn long_history_is_deleted_before_its_memory() {
     let kit = Kit::new();
     for number in 1..=60 {
         let name = |text: String| RememberRequest {
@@ -118,7 +118,7 @@ fn a_long_history_goes_step_by_step_before_the_memory() {
 }
 
 #[test]
-fn a_newer_memory_outlives_the_history_that_is_forgotten() {
+fn newer_memory_survives_forgotten_history() {
     let kit = Kit::new();
     kit.say(1, "ann", "first");
     supersede(&kit, 2, 1, "ann", "second");
@@ -128,7 +128,7 @@ fn a_newer_memory_outlives_the_history_that_is_forgotten() {
 }
 
 #[test]
-fn a_subject_is_gone_as_soon_as_the_job_begins_and_what_it_says_later_stays() {
+fn forgotten_subject_is_gone_at_job_start_and_later_memories_stay() {
     let kit = Kit::new();
     for number in 1..=20 {
         let mut said = fact("ann", MemoryKind::Project, &format!("tea number {number}"));
@@ -186,7 +186,7 @@ fn a_subject_is_gone_as_soon_as_the_job_begins_and_what_it_says_later_stays() {
 }
 
 #[test]
-fn a_filter_takes_what_passes_all_of_it_and_was_there_when_it_began() {
+fn forget_filter_covers_matches_that_existed_at_start() {
     let kit = Kit::new();
     for number in 1..=12 {
         let who = if number % 2 == 0 { "ann" } else { "bob" };
@@ -237,7 +237,7 @@ fn a_filter_takes_what_passes_all_of_it_and_was_there_when_it_began() {
 }
 
 #[test]
-fn a_job_that_was_cut_off_is_found_and_goes_on() {
+fn interrupted_job_is_found_and_continues() {
     let mut kit = Kit::new();
     for number in 1..=9 {
         kit.say(number, "ann", &format!("fact number {number}"));
@@ -266,7 +266,7 @@ fn a_job_that_was_cut_off_is_found_and_goes_on() {
 }
 
 #[test]
-fn no_lease_brings_back_what_was_forgotten() {
+fn lease_does_not_restore_forgotten_facts() {
     let kit = Kit::new();
     kit.say(1, "ann", "a fact of ann");
     kit.say(2, "bob", "a fact of bob");
@@ -309,7 +309,7 @@ fn no_lease_brings_back_what_was_forgotten() {
 }
 
 #[test]
-fn what_expired_a_while_ago_goes_step_by_step() {
+fn long_expired_memories_are_deleted_in_steps() {
     let kit = Kit::new();
     for number in 1..=6 {
         let mut said = fact("ann", MemoryKind::Project, &format!("fact {number}"));

@@ -8,7 +8,7 @@ use crate::kit::*;
 const CASES: &str = include_str!("languages.txt");
 
 #[test]
-fn the_fact_that_answers_is_found_first_in_every_language() {
+fn answering_fact_is_found_first_in_every_language() {
     let kit = Kit::new();
     let mut language = "";
     let mut facts = Vec::new();

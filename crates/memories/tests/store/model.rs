@@ -416,7 +416,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24 * u32::try_from(seeds_factor()).unwrap(), ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_found_is_what_is_current_and_may_be_seen(
+    fn recall_finds_exactly_current_visible_memories(
         steps in proptest::collection::vec(step(), 1..40),
     ) {
         let kit = Kit::new();

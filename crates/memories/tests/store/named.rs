@@ -57,7 +57,7 @@ fn contents(memories: &[Memory]) -> Vec<&str> {
 }
 
 #[test]
-fn a_memory_with_a_key_is_replaced_under_its_id_and_its_history_is_kept() {
+fn keyed_memory_is_replaced_under_its_id_with_history() {
     let kit = Kit::new();
     let (outcome, first) = kit.add(1, keyed("address", "Ann lives in Oslo"));
     assert_eq!((outcome, first.id), (Outcome::Created, id(1)));
@@ -95,7 +95,7 @@ fn a_memory_with_a_key_is_replaced_under_its_id_and_its_history_is_kept() {
 }
 
 #[test]
-fn what_has_a_key_is_merged_with_nothing() {
+fn keyed_memory_is_never_merged() {
     let kit = Kit::new();
     kit.say(1, "ann", "Ann likes tea");
     assert_eq!(kit.add(2, keyed("a", "Ann likes tea")).0, Outcome::Created);
@@ -113,7 +113,7 @@ fn what_has_a_key_is_merged_with_nothing() {
 }
 
 #[test]
-fn the_same_words_of_two_authors_are_two_memories_on_request() {
+fn equal_facts_can_be_stored_apart() {
     let kit = Kit::new();
     let apart = RememberRequest {
         near_duplicate: NearDuplicate::Apart,
@@ -127,7 +127,7 @@ fn the_same_words_of_two_authors_are_two_memories_on_request() {
 }
 
 #[test]
-fn memories_are_listed_and_recalled_by_what_is_noted_of_them() {
+fn metadata_filters_lists_and_recalls() {
     let kit = Kit::new();
     kit.add(
         1,
@@ -195,7 +195,7 @@ fn memories_are_listed_and_recalled_by_what_is_noted_of_them() {
 }
 
 #[test]
-fn subjects_are_listed_and_asked_by_what_they_begin_with() {
+fn subject_prefix_filters_lists_and_recalls() {
     let kit = Kit::new();
     let whose = ["org:a", "org:a:ann", "org:b", "other", "org:ä"];
     for (number, who) in (1..).zip(whose) {
@@ -249,7 +249,7 @@ fn subjects_are_listed_and_asked_by_what_they_begin_with() {
 }
 
 #[test]
-fn vectors_of_clients_are_used_where_nothing_here_makes_any() {
+fn client_vectors_are_used_without_embedder() {
     let kit = Kit::new();
     kit.write(|writer| writer.use_clients_vectors());
     let mut given = vector([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);

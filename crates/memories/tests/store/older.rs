@@ -48,7 +48,7 @@ fn old_file(memories: u64) -> Kit {
 }
 
 #[test]
-fn an_older_file_is_searched_while_its_words_are_moved() {
+fn older_file_is_searchable_while_reindexing() {
     let kit = Kit::new();
     kit.say(1, "ann", "my first dog is Rex");
     kit.say(2, "bob", "the second dog is Toby");
@@ -71,7 +71,7 @@ fn an_older_file_is_searched_while_its_words_are_moved() {
 }
 
 #[test]
-fn words_that_were_cut_by_other_rules_are_indexed_anew() {
+fn words_of_other_rules_are_reindexed() {
     let kit = Kit::new();
     for number in 1..=5 {
         kit.say(number, "ann", &format!("dog number {number}"));
@@ -99,7 +99,7 @@ fn words_that_were_cut_by_other_rules_are_indexed_anew() {
 }
 
 #[test]
-fn what_is_forgotten_while_words_are_moved_is_in_no_index() {
+fn memory_forgotten_while_reindexing_is_in_no_index() {
     let kit = old_file(6);
     kit.write(|writer| writer.words_step(2));
     kit.forget(100, &ForgetRequest::One(id(1)));
@@ -109,7 +109,7 @@ fn what_is_forgotten_while_words_are_moved_is_in_no_index() {
 }
 
 #[test]
-fn what_is_said_and_changed_while_words_are_moved_is_found_once() {
+fn memory_changed_while_reindexing_is_found_once() {
     let kit = old_file(6);
     assert!(kit.write(|writer| writer.words_step(2)) > 0);
     // A memory that was reindexed, one that was not, and a new one.

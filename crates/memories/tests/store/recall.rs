@@ -18,7 +18,7 @@ fn numbers_at(kit: &Kit, now: Timestamp, ask: &RecallRequest) -> Vec<u64> {
 }
 
 #[test]
-fn words_are_found_however_they_end_and_the_fitting_ones_first() {
+fn words_match_with_other_endings_best_first() {
     let kit = Kit::new();
     kit.say(1, "ann", "The deployments run on Fridays");
     kit.say(2, "ann", "Crème brûlée is a dessert");
@@ -42,7 +42,7 @@ fn words_are_found_however_they_end_and_the_fitting_ones_first() {
 }
 
 #[test]
-fn words_of_every_script_are_found_and_others_are_not() {
+fn words_of_every_script_are_found() {
     // Content, words that find it, and words that do not.
     let cases: [(&str, &[&str], &[&str]); 20] = [
         (
@@ -109,7 +109,7 @@ fn words_of_every_script_are_found_and_others_are_not() {
 }
 
 #[test]
-fn a_query_is_looked_for_in_the_languages_of_the_subject() {
+fn query_uses_languages_of_subject() {
     let kit = Kit::new();
     kit.say(1, "ann", "Die Hunde sind im Garten und nicht im Haus");
     kit.say(2, "bob", "The dogs are in the garden");
@@ -123,7 +123,7 @@ fn a_query_is_looked_for_in_the_languages_of_the_subject() {
 }
 
 #[test]
-fn a_subject_finds_its_own_and_the_teams_and_nothing_else() {
+fn subject_finds_only_its_own_and_team_memories() {
     let kit = Kit::new();
     kit.say(1, "ann", "the secret plan");
     kit.say(2, "bob", "the secret diary");
@@ -144,7 +144,7 @@ fn a_subject_finds_its_own_and_the_teams_and_nothing_else() {
 }
 
 #[test]
-fn filters_apply_before_the_best_are_taken() {
+fn filters_apply_before_the_limit() {
     let kit = Kit::new();
     for number in 0..30 {
         let mut plain = fact(
@@ -224,7 +224,7 @@ fn filters_apply_before_the_best_are_taken() {
 }
 
 #[test]
-fn what_expires_is_found_until_then() {
+fn memory_is_found_until_it_expires() {
     let kit = Kit::new();
     let mut short = fact("ann", MemoryKind::Project, "a short truth");
     short.expires_at = Some(at(2));
@@ -234,7 +234,7 @@ fn what_expires_is_found_until_then() {
 }
 
 #[test]
-fn a_list_is_paged_by_id_and_filtered() {
+fn list_is_paged_by_id_and_filtered() {
     let kit = Kit::new();
     for number in 1..=5 {
         let who = if number % 2 == 0 { "ann" } else { "bob" };
@@ -311,7 +311,7 @@ fn a_list_is_paged_by_id_and_filtered() {
 }
 
 #[test]
-fn a_manifest_tells_the_pinned_then_the_important_then_the_newest() {
+fn manifest_orders_by_pin_importance_and_time() {
     let kit = Kit::new();
     let say = |number, who: &str, importance, pinned, expires: Option<i64>| {
         let mut said = fact(who, MemoryKind::Project, &format!("fact {number}"));
@@ -364,7 +364,7 @@ fn pairs(kit: &Kit, who: &str, query: &str) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn what_was_said_beside_a_hit_is_found_with_it() {
+fn neighbors_of_a_hit_are_found_with_it() {
     let kit = Kit::new();
     say_in(&kit, 1, "ann", "s1", 6, "We met yesterday.");
     say_in(&kit, 2, "ann", "s1", 7, "Where does your sister live?");

@@ -28,7 +28,7 @@ fn all(kit: &Kit) -> Vec<Memory> {
 }
 
 #[test]
-fn a_fact_becomes_a_memory_that_says_all_of_it() {
+fn remembered_fact_has_all_fields() {
     let kit = Kit::new();
     let mut given = fact("ann", MemoryKind::Feedback, "write short answers");
     given.polarity = Some(Polarity::Correction);
@@ -66,7 +66,7 @@ fn a_fact_becomes_a_memory_that_says_all_of_it() {
 }
 
 #[test]
-fn what_is_said_again_to_the_letter_counts_once_more() {
+fn identical_fact_reinforces() {
     let kit = Kit::new();
     let mut first = project("ships on Friday");
     (first.tags, first.importance, first.expires_at) = (vec!["a".into()], Some(0.9), Some(at(9)));
@@ -100,7 +100,7 @@ fn what_is_said_again_to_the_letter_counts_once_more() {
 }
 
 #[test]
-fn the_same_words_are_merged_refused_or_kept_as_asked() {
+fn same_words_are_merged_rejected_or_kept_as_requested() {
     let kit = Kit::new();
     kit.say(1, "ann", "ships on friday");
     let say = |number, near_duplicate| {
@@ -143,7 +143,7 @@ fn the_same_words_are_merged_refused_or_kept_as_asked() {
 }
 
 #[test]
-fn spellings_that_take_turns_are_each_history_once() {
+fn alternating_spellings_are_history_once_each() {
     let kit = Kit::new();
     kit.say(1, "ann", "ships on friday");
     for (number, text) in (2..).zip(["Ships on Friday!", "ships on friday"].repeat(5)) {
@@ -162,7 +162,7 @@ fn spellings_that_take_turns_are_each_history_once() {
 }
 
 #[test]
-fn only_case_blanks_and_final_punctuation_make_no_other_memory() {
+fn case_whitespace_and_final_punctuation_merge() {
     for (one, other, outcome) in [
         ("ships on friday", "Ships on  FRIDAY!", Outcome::Merged),
         (
@@ -221,7 +221,7 @@ fn only_case_blanks_and_final_punctuation_make_no_other_memory() {
 }
 
 #[test]
-fn only_memories_of_the_same_subject_kind_visibility_and_polarity_are_alike() {
+fn merge_requires_same_subject_kind_visibility_and_polarity() {
     let kit = Kit::new();
     kit.say(1, "ann", "ships on friday");
     let others = [
@@ -248,7 +248,7 @@ fn only_memories_of_the_same_subject_kind_visibility_and_polarity_are_alike() {
 }
 
 #[test]
-fn what_expired_or_is_history_says_nothing_any_more() {
+fn expired_and_superseded_memories_are_not_merged() {
     let kit = Kit::new();
     kit.remember(order(
         1,
@@ -273,7 +273,7 @@ fn what_expired_or_is_history_says_nothing_any_more() {
 }
 
 #[test]
-fn only_a_current_memory_of_the_subject_can_be_superseded() {
+fn supersede_requires_current_memory_of_subject() {
     let kit = Kit::new();
     kit.say(1, "ann", "ships on friday");
     kit.say(2, "bob", "ships never");
@@ -307,7 +307,7 @@ fn only_a_current_memory_of_the_subject_can_be_superseded() {
 }
 
 #[test]
-fn a_key_gets_its_first_answer_again_for_its_time_and_among_the_newest() {
+fn idempotency_key_repeats_outcome_within_limits() {
     let kit = Kit::new();
     let tight = MemoryLimits {
         idempotency_keys: 2,
@@ -346,7 +346,7 @@ fn a_key_gets_its_first_answer_again_for_its_time_and_among_the_newest() {
 }
 
 #[test]
-fn what_a_recall_just_told_a_session_is_no_news_there() {
+fn echo_of_recalled_memory_is_no_new_memory() {
     let kit = Kit::new();
     let content = "The release is planned for Friday, 12:30";
     let teams = RememberRequest {
@@ -393,7 +393,7 @@ fn what_a_recall_just_told_a_session_is_no_news_there() {
 }
 
 #[test]
-fn there_is_room_for_so_many_memories_and_no_more() {
+fn memory_limit_applies() {
     let kit = Kit::new();
     let tight = MemoryLimits {
         memories: 2,
@@ -407,7 +407,7 @@ fn there_is_room_for_so_many_memories_and_no_more() {
 }
 
 #[test]
-fn a_refused_job_undoes_only_itself_in_the_index_too() {
+fn rejected_job_rolls_back_only_itself_and_its_index_changes() {
     let kit = Kit::new();
     let (good, bad, last) = (
         order(1, project("alpha")),
@@ -437,7 +437,7 @@ fn a_refused_job_undoes_only_itself_in_the_index_too() {
 }
 
 #[test]
-fn words_with_other_marks_are_other_words() {
+fn words_with_other_diacritics_are_distinct() {
     let kit = Kit::new();
     for (number, text) in (1..).zip([
         "Dị ứng bò",
@@ -451,7 +451,7 @@ fn words_with_other_marks_are_other_words() {
 }
 
 #[test]
-fn a_piece_of_a_recalled_memory_with_other_signs_is_news() {
+fn piece_of_recalled_memory_with_other_signs_is_new() {
     for (recalled, told, outcome) in [
         ("deploy if !ready", "deploy if ready", Outcome::Created),
         ("it is -5 outside", "5 outside", Outcome::Created),

@@ -111,7 +111,7 @@ fn assert_gone(kit: &Kit, traces: &[&str]) {
 }
 
 #[test]
-fn a_forgotten_subject_leaves_no_byte() {
+fn forgotten_subject_leaves_no_byte() {
     let kit = Kit::new();
     kit.write(|writer| writer.set_embedding_model(Some(MODEL)));
     crowd(&kit, 1, 40);
@@ -134,7 +134,7 @@ fn a_forgotten_subject_leaves_no_byte() {
 }
 
 #[test]
-fn a_forgotten_filter_leaves_no_byte_of_itself() {
+fn forget_filter_leaves_no_byte_of_itself() {
     let kit = Kit::new();
     kit.write(|writer| writer.set_embedding_model(Some(MODEL)));
     everything_about_zoe(&kit, 1_000);
@@ -159,7 +159,7 @@ fn a_forgotten_filter_leaves_no_byte_of_itself() {
 
 /// Splits and merges pages in many orders, to reveal copies left behind by balancing the tree.
 #[test]
-fn whatever_else_is_written_and_forgotten_no_copy_stays_behind() {
+fn no_copy_remains_after_other_writes_and_forgets() {
     let seed = 20_260_101_u64;
     println!("seed {seed}");
     let mut dice = seed;

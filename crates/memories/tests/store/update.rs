@@ -13,7 +13,7 @@ fn change(kit: &Kit, number: u64, patch: Patch) -> Memory {
 }
 
 #[test]
-fn a_change_is_found_by_its_new_words_only() {
+fn changed_memory_is_found_by_new_words_only() {
     let kit = Kit::new();
     kit.write(|writer| writer.set_embedding_model(Some(MODEL)));
     kit.say(1, "ann", "likes tea");
@@ -70,7 +70,7 @@ fn a_change_is_found_by_its_new_words_only() {
 }
 
 #[test]
-fn a_memory_moves_to_the_team_and_back_with_all_that_is_its() {
+fn memory_moves_to_team_and_back_completely() {
     let kit = Kit::new();
     kit.write(|writer| writer.set_embedding_model(Some(MODEL)));
     kit.say(1, "ann", "the code word is tulip");
@@ -106,7 +106,7 @@ fn a_memory_moves_to_the_team_and_back_with_all_that_is_its() {
 }
 
 #[test]
-fn what_cannot_be_changed_says_why() {
+fn invalid_changes_are_rejected_with_reason() {
     let kit = Kit::new();
     kit.say(1, "ann", "first");
     let second = RememberRequest {
@@ -149,7 +149,7 @@ fn what_cannot_be_changed_says_why() {
 }
 
 #[test]
-fn an_import_loses_nothing_and_overwrites_nothing() {
+fn import_is_exact_and_overwrites_nothing() {
     let kit = Kit::new();
     let mut full = fact("ann", MemoryKind::Feedback, "write short answers");
     (full.polarity, full.tags) = (Some(Polarity::Confirmation), vec!["a".into(), "b".into()]);
@@ -199,7 +199,7 @@ fn an_import_loses_nothing_and_overwrites_nothing() {
 }
 
 #[test]
-fn the_newer_of_two_takes_over_what_the_older_had() {
+fn newer_memory_inherits_from_merged_older_one() {
     let kit = Kit::new();
     let mut older = fact("ann", MemoryKind::Project, "ships on friday");
     (older.pinned, older.tags, older.importance) = (true, vec!["a".into()], Some(0.9));

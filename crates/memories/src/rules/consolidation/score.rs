@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_says_most_at_first_and_nothing_when_it_is_full() {
+    fn counts_saturate() {
         assert_eq!(saturating(0, 10), 0.0);
         assert!((saturating(1, 10) - 0.289).abs() < 0.001);
         assert!((saturating(3, 10) - 0.578).abs() < 0.001);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_score_is_the_weighed_mean_of_its_parts() {
+    fn score_is_weighted_mean_of_components() {
         let all = |part| Components {
             frequency: part,
             relevance: part,

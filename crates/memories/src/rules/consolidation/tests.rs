@@ -62,7 +62,7 @@ fn carried_out(evidence: &[Evidence], plan: &ConsolidationPlan, now: Timestamp) 
 }
 
 #[test]
-fn what_passes_every_gate_is_promoted_and_each_gate_keeps_out() {
+fn every_gate_must_pass_for_promotion() {
     assert_eq!(planned(&[used(1)]).promote, [MemoryId::new(0, 1)]);
     type Spoil = fn(&mut Evidence);
     let spoiled: [(Gate, Spoil); 7] = [
@@ -88,7 +88,7 @@ fn what_passes_every_gate_is_promoted_and_each_gate_keeps_out() {
 }
 
 #[test]
-fn the_best_twenty_are_promoted_and_equal_ones_by_their_id() {
+fn best_twenty_are_promoted_with_ties_by_id() {
     let mut evidence: Vec<Evidence> = (0..30).rev().map(used).collect();
     evidence[3].mean_score = 0.9;
     let best = evidence[3].id;
@@ -109,7 +109,7 @@ fn the_best_twenty_are_promoted_and_equal_ones_by_their_id() {
 }
 
 #[test]
-fn a_sweep_takes_only_its_own_pins_away_and_only_unused_ones() {
+fn sweep_removes_only_its_own_unused_pins() {
     let pinned = |number, pin, last_recall| Evidence {
         pin: Some(pin),
         pin_changed_at: Some(days_ago(70)),
@@ -144,7 +144,7 @@ fn a_sweep_takes_only_its_own_pins_away_and_only_unused_ones() {
 }
 
 #[test]
-fn nothing_is_deleted_but_by_a_policy_of_its_kind() {
+fn only_retention_of_its_kind_deletes_a_memory() {
     let unused = |number, kind, days| Evidence {
         kind,
         created_at: days_ago(days),
@@ -196,7 +196,7 @@ fn nothing_is_deleted_but_by_a_policy_of_its_kind() {
 }
 
 #[test]
-fn a_report_says_every_decision_with_its_reasons() {
+fn report_contains_decisions_and_reasons() {
     let mut evidence: Vec<Evidence> = (0..150).map(used).collect();
     evidence[7].distinct_days = 1;
     let plan = planned(&evidence);
@@ -257,7 +257,7 @@ fn evidence() -> impl Strategy<Value = Vec<Evidence>> {
 
 proptest! {
     #[test]
-    fn a_plan_that_is_carried_out_leaves_nothing_to_do_at_the_same_moment(
+    fn carried_out_plan_is_followed_by_an_empty_one(
         evidence in evidence(),
         max_promotions in 0..12_usize,
         unpin_after_days in 0..90_u64,

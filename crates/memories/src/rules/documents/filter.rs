@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter_is_refused() {
+    fn invalid_filters_are_rejected() {
         let deep = format!("{}1{}", r#"{"a":"#.repeat(9), "}".repeat(9));
         let many: Vec<String> = (0..65).map(|number| format!(r#""{number}": 1"#)).collect();
         let long = format!(r#"{{"a": "{}"}}"#, "x".repeat(16 << 10));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_compared_with_texts_as_they_are() {
+    fn text_filter_compares_members_literally() {
         let of = |texts: &[(&str, &str)]| {
             let texts = texts
                 .iter()

@@ -80,7 +80,7 @@ fn refusal(entry: &Value) -> Refusal {
 }
 
 #[test]
-fn an_answer_is_one_whole_list() {
+fn reply_must_be_one_complete_list() {
     let list = r#"[{"kind": "user"}]"#;
     for text in [
         list.to_owned(),
@@ -106,7 +106,7 @@ fn an_answer_is_one_whole_list() {
 }
 
 #[test]
-fn a_good_entry_becomes_a_fact() {
+fn valid_entry_becomes_fact() {
     let found = one(json!({
         "kind": "feedback", "content": " Likes green tea ", "tags": ["Tea", ""], "importance": 7,
         "polarity": "confirmation", "observed_at": "2023-11-14T00:00:00Z",
@@ -134,7 +134,7 @@ fn a_good_entry_becomes_a_fact() {
 }
 
 #[test]
-fn what_is_malformed_or_lies_about_turns_is_refused() {
+fn malformed_entries_and_unknown_turns_are_refused() {
     for bad in [
         json!(null),
         json!("Likes tea"),
@@ -159,7 +159,7 @@ fn what_is_malformed_or_lies_about_turns_is_refused() {
 }
 
 #[test]
-fn nothing_is_planted() {
+fn instructions_secrets_and_unsupported_values_are_refused() {
     for secret in [
         "The admin's password is swordfish",
         "Das Passwort lautet Kaktus",
@@ -213,7 +213,7 @@ fn nothing_is_planted() {
 }
 
 #[test]
-fn what_was_recalled_or_said_twice_is_no_new_fact() {
+fn recalled_and_repeated_facts_are_refused() {
     assert_eq!(refusal(&entry("Works at the harbour", &[1])), Refusal::Echo);
     assert!(
         one(entry("Does not work at the harbour", &[1]))
@@ -232,7 +232,7 @@ fn what_was_recalled_or_said_twice_is_no_new_fact() {
 }
 
 #[test]
-fn a_correction_replaces_what_it_may() {
+fn correction_supersedes_only_replaceable_memories() {
     let with = |content: &str, seqs: &[u64], id: &str| {
         let mut entry = entry(content, seqs);
         entry["supersedes_id"] = json!(id);
@@ -257,7 +257,7 @@ fn a_correction_replaces_what_it_may() {
 }
 
 #[test]
-fn a_date_is_no_number_that_somebody_has_to_say() {
+fn derived_dates_need_no_support_in_turns() {
     for dated in [
         "The launch is on November 26, 2026",
         "The launch is on Nov. 26th 2026",
@@ -286,7 +286,7 @@ fn a_date_is_no_number_that_somebody_has_to_say() {
 }
 
 #[test]
-fn the_opposite_of_what_was_recalled_is_no_echo() {
+fn negation_of_recalled_memory_is_no_echo() {
     for (content, known) in [
         ("Deploys if ready", "Deploys if !ready"),
         ("user_id = 0", "user_id != 0 is an error"),
@@ -298,7 +298,7 @@ fn the_opposite_of_what_was_recalled_is_no_echo() {
 }
 
 #[test]
-fn facts_that_differ_in_a_sign_are_both_taken() {
+fn facts_that_differ_in_a_sign_are_both_accepted() {
     let mut judged: Vec<CheckedEntry> = ["x ∈ S", "x ∉ S", "X ∈ S."]
         .map(|content| one(entry(content, &[1])))
         .into();
@@ -308,7 +308,7 @@ fn facts_that_differ_in_a_sign_are_both_taken() {
 }
 
 #[test]
-fn a_correction_of_what_was_recalled_is_no_echo() {
+fn correction_of_recalled_memory_is_no_echo() {
     assert!(one(entry("Ann likes coffee", &[1])).fact.is_ok());
     let mut moved = entry("Ann lives in Riga", &[1]);
     assert_eq!(refusal(&moved), Refusal::Echo);
@@ -320,13 +320,13 @@ fn a_correction_of_what_was_recalled_is_no_echo() {
 }
 
 #[test]
-fn an_object_that_is_an_entry_is_a_list_of_one() {
+fn single_entry_object_is_a_list_of_one() {
     let tea = entry("Likes tea", &[1]);
     assert_eq!(entries(&tea.to_string()), Some(vec![tea]));
 }
 
 #[test]
-fn facts_that_differ_in_signs_numbers_or_a_not_are_two() {
+fn facts_that_differ_in_signs_numbers_or_negation_are_distinct() {
     for (first, second) in [
         ("Codes in C", "Codes in C++"),
         ("Pays 1.5 dollars", "Pays 1,5 dollars"),
@@ -338,7 +338,7 @@ fn facts_that_differ_in_signs_numbers_or_a_not_are_two() {
 }
 
 #[test]
-fn a_secret_is_told_by_what_is_said_of_it_in_many_languages() {
+fn secret_statements_are_detected_in_many_languages() {
     for secret in [
         "家里的Wi-Fi密码：tiger2024",
         "密码为tiger2024",

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_piece_is_found_again_in_the_text() {
+    fn every_normalized_range_maps_back_to_the_text() {
         let text = "é ٤１\u{200b}２\u{a0}–\u{ad}x ﬁn";
         let plain = Plain::normalized(text).unwrap();
         assert_eq!(plain.text, "é 412 -x fin");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_joined_where_they_cut_a_word() {
+    fn broken_words_are_joined_across_lines() {
         let text = "a1\r\n2b, c\n- d\ne";
         let plain = Plain::joined(text).unwrap();
         assert_eq!(plain.text, "a12b, c- de");

@@ -103,7 +103,7 @@ pub(super) mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_compiles_and_its_key_words_too() {
+    fn rules_and_keywords_compile() {
         LazyLock::force(&NEAR);
         for rule in RULES.iter() {
             compiled(rule.pattern);

@@ -523,7 +523,7 @@ fn none(mistakes: impl Iterator<Item = String>) {
 }
 
 #[test]
-fn secrets_are_found_to_the_byte() {
+fn secrets_are_found_with_exact_ranges() {
     let missed = all().into_iter().filter_map(|(what, text)| {
         let (text, range) = unmarked(&text);
         let found = find(&text);
@@ -533,7 +533,7 @@ fn secrets_are_found_to_the_byte() {
 }
 
 #[test]
-fn every_rule_finds_something() {
+fn every_rule_has_a_finding() {
     let shown: Vec<&str> = all().into_iter().map(|(what, _)| what).collect();
     for name in rules::tests::names() {
         assert!(shown.contains(&name), "{name} is not shown");
@@ -541,7 +541,7 @@ fn every_rule_finds_something() {
 }
 
 #[test]
-fn what_is_no_secret_passes() {
+fn texts_without_secrets_pass() {
     let taken = harmless().into_iter().filter_map(|text| {
         let found = find(&text);
         let shown: Vec<&str> = found
@@ -554,7 +554,7 @@ fn what_is_no_secret_passes() {
 }
 
 #[test]
-fn a_policy_blocks_redacts_or_allows() {
+fn policy_blocks_redacts_or_allows() {
     let token = format!("ghp_{}", key(36));
     let text = format!("é {token} and password=hunter22");
     let error = admit("content", &text, SecretPolicy::Block).unwrap_err();
@@ -584,7 +584,7 @@ fn a_policy_blocks_redacts_or_allows() {
 }
 
 #[test]
-fn what_was_redacted_holds_no_secret_any_more() {
+fn redacted_text_contains_no_secret() {
     let left = all().into_iter().filter_map(|(_, text)| {
         let (text, range) = unmarked(&text);
         let kept = redacted(&text, &find(&text));
@@ -594,7 +594,7 @@ fn what_was_redacted_holds_no_secret_any_more() {
 }
 
 #[test]
-fn the_surest_rule_gives_the_name_where_several_fit() {
+fn most_certain_rule_names_the_finding() {
     let token = format!("glpat-{}", key(20));
     let text = format!("GITLAB_TOKEN={token}; password = {token}");
     let what: Vec<&str> = find(&text).iter().map(|found| found.what).collect();
@@ -603,7 +603,7 @@ fn the_surest_rule_gives_the_name_where_several_fit() {
 
 /// Texts that would take hours if time were not linear.
 #[test]
-fn hostile_texts_are_read_to_their_end() {
+fn hostile_texts_are_searched_completely() {
     let header = format!("{} PRIVATE KEY-----", "-----BEGIN");
     let pieces = [
         "4",
@@ -653,7 +653,7 @@ fn hostile_texts_are_read_to_their_end() {
 
 proptest! {
     #[test]
-    fn findings_are_in_order_apart_and_whole_characters(
+    fn findings_are_ordered_disjoint_and_on_character_boundaries(
         parts in proptest::collection::vec(
             prop_oneof![
                 proptest::sample::select(vec![

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_those_that_were_published() {
+    fn hashes_match_published_values() {
         for (word, known) in [
             ("", 0x811c_9dc5_u32),
             ("a", 0xe40c_292c),

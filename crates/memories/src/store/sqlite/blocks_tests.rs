@@ -123,7 +123,7 @@ fn recall(connection: &Connection, model: Model, queries: &[Vec<f32>]) -> f64 {
 }
 
 #[test]
-fn a_look_by_bits_finds_what_an_exact_one_finds() {
+fn sign_bit_search_finds_exact_results() {
     for (seed, spread) in [(11, 0.3), (12, 0.7), (13, 1.5)] {
         let mut clusters = Clusters::new(seed, 20, spread);
         let (_dir, mut connection) = open_one();
@@ -135,7 +135,7 @@ fn a_look_by_bits_finds_what_an_exact_one_finds() {
 }
 
 #[test]
-fn hamming_counts_every_bit_also_the_last_ones() {
+fn hamming_counts_bits_of_incomplete_words() {
     let one: Vec<f32> = (0..77)
         .map(|place| if place % 3 == 0 { 1.0 } else { -1.0 })
         .collect();
@@ -151,7 +151,7 @@ fn hamming_counts_every_bit_also_the_last_ones() {
 }
 
 #[test]
-fn a_block_holds_its_numbers_apart() {
+fn block_entries_are_independent() {
     let (_dir, connection) = open_one();
     let model = make_model(&connection, "m").unwrap();
     let vector = [1.0; 8];
@@ -210,7 +210,7 @@ fn a_block_holds_its_numbers_apart() {
 #[test]
 #[ignore = "it measures"]
 #[allow(clippy::disallowed_methods, reason = "it measures")]
-fn measure_ways_to_look() {
+fn measure_search_strategies() {
     let mut clusters = Clusters::new(1, 200, 0.7);
     let (_dir, mut connection) = open_one();
     let model = fill(&mut connection, &mut clusters, 10_000);
@@ -285,7 +285,7 @@ fn measure_ways_to_look() {
 /// Run with `cargo test --release -p memoird-memories --lib -- --ignored --nocapture which_part`.
 #[test]
 #[ignore = "it measures"]
-fn measure_which_part_of_the_best_is_found() {
+fn measure_share_of_best_found() {
     for (seed, spread) in [(2, 0.3), (3, 0.7), (4, 1.5)] {
         let mut clusters = Clusters::new(seed, 200, spread);
         let (_dir, mut connection) = open_one();

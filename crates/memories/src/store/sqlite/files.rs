@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_id_leaves_the_directory_and_no_two_share_a_name() {
+    fn file_names_are_distinct_and_stay_in_the_directory() {
         let long = "x".repeat(256);
         let wide = "\u{1f600}".repeat(64);
         let ids = [
