@@ -66,7 +66,7 @@ impl Facts {
             .storage
             .write(&tenant.id, move |writer| {
                 if command.vector.is_none() {
-                    return writer.remember_alone(&command, &prepared, &config.limits);
+                    return writer.remember_prepared(&command, &prepared, &config.limits);
                 }
                 if is_given && config.embedder.is_none() {
                     writer.use_clients_vectors()?;

@@ -37,8 +37,6 @@ impl Prepared {
 pub(super) struct Pending {
     changes: Vec<(i64, Change)>,
     applied: usize,
-    /// Whether the current job can no longer be rejected.
-    is_decided: bool,
 }
 
 #[derive(Debug)]
@@ -72,16 +70,6 @@ impl Pending {
 
     pub(super) fn remove(&mut self, no: i64, text: &str) {
         self.changes.push((no, Change::Remove(text.to_owned())));
-    }
-
-    /// Marks the current job as no longer rejectable. Returns whether it was marked before.
-    pub(super) fn decide(&mut self) -> bool {
-        std::mem::replace(&mut self.is_decided, true)
-    }
-
-    /// Ends the current job. Returns whether it was marked by [`decide`](Self::decide).
-    pub(super) fn end_job(&mut self) -> bool {
-        std::mem::take(&mut self.is_decided)
     }
 
     pub(super) fn mark(&self) -> Savepoint {

@@ -40,21 +40,9 @@ fn try_job(
     job: WriteJob,
 ) -> Result<Result<(), MemoryError>, MemoryError> {
     let mark = pending.borrow().mark();
-    let changes = transaction.changes();
     transaction.control("SAVEPOINT job")?;
-    let done = job(&MemoryWriter::new(transaction, pending, path));
-    let is_decided = pending.borrow_mut().end_job();
-    let outcome = match done {
-        Ok(()) => Ok(()),
-        Err(refusal) if is_decided && transaction.changes() == changes => {
-            pending.borrow_mut().reset(mark);
-            if refusal.is_refusal() {
-                Err(refusal)
-            } else {
-                return Err(refusal);
-            }
-        }
-        Err(refusal) if refusal.is_refusal() && !is_decided => {
+    let outcome = match job(&MemoryWriter::new(transaction, pending, path)) {
+        Err(refusal) if refusal.is_refusal() => {
             pending.borrow_mut().reset(mark);
             transaction.control("ROLLBACK TO job")?;
             Err(refusal)
@@ -62,9 +50,8 @@ fn try_job(
         // The transaction has failed, and may be over already: SQLite ends it when the disk is
         // full.
         Err(error) => return Err(error),
+        Ok(()) => Ok(()),
     };
-    if !is_decided {
-        transaction.control("RELEASE job")?;
-    }
+    transaction.control("RELEASE job")?;
     Ok(outcome)
 }

@@ -13,7 +13,6 @@ mod schema;
 mod terms;
 mod vectors;
 
-use std::cell::Cell;
 use std::collections::HashMap;
 
 use memoird_postgres::{Column, OpenTransaction, ResultRow, Value};
@@ -34,7 +33,6 @@ struct Transaction<'a> {
     tenant: i64,
     salt: &'a [u8],
     pgvector: Option<Pgvector>,
-    changes: Cell<u64>,
 }
 
 /// Features of the installed pgvector.
@@ -51,10 +49,7 @@ impl Transaction<'_> {
     }
 
     /// Sends a statement without waiting for it.
-    ///
-    /// It counts as one change, because its row count is unknown.
     fn send(&self, sql: &str, values: Vec<Value>) -> StoreResult<()> {
-        self.changes.set(self.changes.get() + 1);
         Ok(self.open.send(sql, values)?)
     }
 
@@ -66,7 +61,6 @@ impl Transaction<'_> {
 impl Dialect for Transaction<'_> {
     fn change(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<usize> {
         let changed = self.open.change(&translated(sql), &values(parameters)?)?;
-        self.changes.set(self.changes.get() + changed);
         Ok(usize::try_from(changed).unwrap_or(usize::MAX))
     }
 
@@ -131,10 +125,6 @@ impl Dialect for Transaction<'_> {
 
     fn control(&self, sql: &str) -> StoreResult<()> {
         Ok(self.open.send(sql, Vec::new())?)
-    }
-
-    fn changes(&self) -> u64 {
-        self.changes.get()
     }
 
     fn any<'a>(&self, value: &'a dyn ToSql) -> StoreResult<ToSqlOutput<'a>> {

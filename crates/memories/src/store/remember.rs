@@ -62,11 +62,11 @@ impl MemoryWriter<'_> {
         self.remember_so(command, None, limits)
     }
 
-    /// Like [`Self::remember`], with a prepared text, for a job that writes nothing else.
+    /// Like [`Self::remember`], with a prepared text.
     ///
     /// # Errors
     /// As [`MemoryWriter::remember`].
-    pub fn remember_alone(
+    pub fn remember_prepared(
         &self,
         command: &RememberCommand,
         prepared: &Prepared,
@@ -75,8 +75,6 @@ impl MemoryWriter<'_> {
         self.remember_so(command, Some(prepared), limits)
     }
 
-    /// With a prepared text, the job writes nothing else: nothing is written before the outcome is
-    /// decided.
     fn remember_so(
         &self,
         command: &RememberCommand,
@@ -140,9 +138,6 @@ impl MemoryWriter<'_> {
             && *how != Alike::Exact
         {
             return Err(MemoryError::Duplicate { id: was.memory.id });
-        }
-        if prepared.is_some() {
-            self.decide()?;
         }
         let (row, outcome) = match alike {
             None if let Some(was) = named => {

@@ -54,9 +54,6 @@ pub(super) trait Dialect: WordIndex + VectorIndex + Debug {
     /// Runs a statement that controls the transaction, such as `SAVEPOINT`.
     fn control(&self, sql: &str) -> StoreResult<()>;
 
-    /// Change counter. While it stays the same, nothing was changed.
-    fn changes(&self) -> u64;
-
     /// Prefix of a column that keeps SQLite's planner from using an index on it.
     ///
     /// PostgreSQL needs none: its planner has statistics.

@@ -238,17 +238,6 @@ impl<'a> MemoryWriter<'a> {
         Ok(false)
     }
 
-    /// Marks the job as no longer rejectable.
-    ///
-    /// Its further writes are only rolled back together with the transaction, so SQLite need not
-    /// save pages for the savepoint.
-    pub(super) fn decide(&self) -> StoreResult<()> {
-        if !self.pending.borrow_mut().decide() {
-            self.connection.control("RELEASE job")?;
-        }
-        Ok(())
-    }
-
     /// Queues a text for embedding, unless it already has a vector of the model in use.
     pub(super) fn enqueue(&self, no: i64, at: Timestamp) -> StoreResult<()> {
         if !self.connection.stores_vectors() {

@@ -3,7 +3,6 @@
 //! A write locks the row of its tenant, which serializes the tenant's writes across all daemons.
 //! Reads wait for no lock.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -191,7 +190,6 @@ impl PostgresTenant {
             tenant: self.no,
             salt: &self.salt,
             pgvector: self.place.pgvector,
-            changes: Cell::new(0),
         }
     }
 

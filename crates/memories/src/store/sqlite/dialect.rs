@@ -53,10 +53,6 @@ impl Dialect for Connection {
         self.run(sql, &[])
     }
 
-    fn changes(&self) -> u64 {
-        self.total_changes()
-    }
-
     fn unindexed(&self) -> &'static str {
         "+"
     }
