@@ -65,20 +65,17 @@ impl Facts {
         let done = self
             .storage
             .write(&tenant.id, move |writer| {
-                if command.vector.is_none() {
-                    return writer.remember_prepared(&command, &prepared, &config.limits);
-                }
                 if is_given && config.embedder.is_none() {
                     writer.use_clients_vectors()?;
                 }
-                match writer.remember(&command, &config.limits) {
+                match writer.remember_prepared(&command, &prepared, &config.limits) {
                     Err(error @ MemoryError::DimensionMismatch { .. }) if is_given => {
                         Err(error.of_given_vector())
                     }
                     Err(MemoryError::DimensionMismatch { .. }) => {
                         // It cannot be compared with the stored vectors.
                         command.vector = None;
-                        writer.remember(&command, &config.limits)
+                        writer.remember_prepared(&command, &prepared, &config.limits)
                     }
                     done => done,
                 }

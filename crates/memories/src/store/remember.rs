@@ -15,7 +15,7 @@ use super::embedding::Near;
 use super::index::Prepared;
 use super::reader::MemoryReader;
 use super::requests::{Embedding, RememberCommand};
-use super::row::{MemoryRow, TEAM, content_hash, find_partition, limit, outcome_of, whole};
+use super::row::{MemoryRow, TEAM, find_partition, limit, outcome_of, whole};
 use super::sql::{Sql, StoreResult};
 use super::time::{before, moment, timestamp};
 use super::vector_index::Model;
@@ -59,7 +59,8 @@ impl MemoryWriter<'_> {
         command: &RememberCommand,
         limits: &MemoryLimits,
     ) -> StoreResult<RememberOutcome> {
-        self.remember_so(command, None, limits)
+        let prepared = Prepared::new(&command.memory.content);
+        self.remember_prepared(command, &prepared, limits)
     }
 
     /// Like [`Self::remember`], with a prepared text.
@@ -70,15 +71,6 @@ impl MemoryWriter<'_> {
         &self,
         command: &RememberCommand,
         prepared: &Prepared,
-        limits: &MemoryLimits,
-    ) -> StoreResult<RememberOutcome> {
-        self.remember_so(command, Some(prepared), limits)
-    }
-
-    fn remember_so(
-        &self,
-        command: &RememberCommand,
-        prepared: Option<&Prepared>,
         limits: &MemoryLimits,
     ) -> StoreResult<RememberOutcome> {
         if let Some(earlier) = self.repeated(command, limits)? {
@@ -98,7 +90,7 @@ impl MemoryWriter<'_> {
     fn take_fact(
         &self,
         command: &RememberCommand,
-        prepared: Option<&Prepared>,
+        prepared: &Prepared,
         limits: &MemoryLimits,
     ) -> StoreResult<(Memory, Outcome)> {
         let (fact, at) = (&command.memory, command.at());
@@ -131,8 +123,7 @@ impl MemoryWriter<'_> {
         let alike = if is_apart {
             None
         } else {
-            let says = prepared.map_or_else(|| content_hash(&fact.content), |text| text.says);
-            self.said_already(command, says, vector, replaced_id)?
+            self.said_already(command, prepared.says, vector, replaced_id)?
         };
         if let (Some((was, how)), NearDuplicate::Refuse) = (&alike, command.near_duplicate)
             && *how != Alike::Exact
@@ -438,11 +429,11 @@ impl MemoryWriter<'_> {
         memory: Memory,
         apart: bool,
         vector: Option<(Model, &Embedding)>,
-        prepared: Option<&Prepared>,
+        prepared: &Prepared,
         limits: &MemoryLimits,
     ) -> StoreResult<MemoryRow> {
         let at = memory.updated_at;
-        let row = self.add(memory, apart, prepared, at, limits)?;
+        let row = self.add(memory, apart, Some(prepared), at, limits)?;
         if let Some((model, vector)) = vector {
             self.put_vector(&row, model, vector)?;
         }
