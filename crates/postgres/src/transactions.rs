@@ -57,12 +57,8 @@ pub enum Value {
     Wholes(Vec<i64>),
     /// `int[]`.
     Halves(Vec<i32>),
-    /// `bytea[]`.
-    Lists(Vec<Vec<u8>>),
     /// `real[]`.
     Reals(Vec<f32>),
-    /// `double precision[]`.
-    Doubles(Vec<f64>),
 }
 
 /// A column value.
@@ -545,9 +541,7 @@ impl Value {
             Self::Id(id) => id.len(),
             Self::Wholes(list) => 8 * list.len(),
             Self::Halves(list) => 4 * list.len(),
-            Self::Lists(list) => list.iter().map(Vec::len).sum(),
             Self::Reals(list) => 4 * list.len(),
-            Self::Doubles(list) => 8 * list.len(),
         }
     }
 
@@ -562,9 +556,7 @@ impl Value {
             Self::Id(_) => Type::UUID,
             Self::Wholes(_) => Type::INT8_ARRAY,
             Self::Halves(_) => Type::INT4_ARRAY,
-            Self::Lists(_) => Type::BYTEA_ARRAY,
             Self::Reals(_) => Type::FLOAT4_ARRAY,
-            Self::Doubles(_) => Type::FLOAT8_ARRAY,
         }
     }
 }
@@ -584,9 +576,7 @@ impl ToSql for Value {
             Self::Id(id) => Ulid(*id).to_sql(kind, out),
             Self::Wholes(list) => list.to_sql(kind, out),
             Self::Halves(list) => list.to_sql(kind, out),
-            Self::Lists(list) => list.to_sql(kind, out),
             Self::Reals(list) => list.to_sql(kind, out),
-            Self::Doubles(list) => list.to_sql(kind, out),
         }
     }
 
