@@ -4,11 +4,11 @@
 //! other sessions only as far as another session reported the same difference.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashlink::LruCache;
 use memoird_core::ids::SessionId;
 use memoird_formats::tokens::{Calibration, Charge};
+use parking_lot::Mutex;
 
 /// Capacity of a tenant's LRU cache of session calibrations. Other sessions use the shared one.
 const SESSIONS_MAX: usize = 1_024;
@@ -59,14 +59,14 @@ impl Default for Calibrations {
 
 impl Calibrations {
     pub(crate) fn shared(&self, model: &str) -> Calibration {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let shared = inner.shared.get(model);
         shared.map_or_else(Calibration::default, |shared| shared.calibration)
     }
 
     /// The calibration for a session's windows: its own if it reported usage, else the shared one.
     pub(crate) fn of_session(&self, model: &str, session: &SessionId) -> Calibration {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let key = (model.into(), session.clone());
         let own = inner.sessions.get(&key).copied();
         let shared = inner.shared.get(model);
@@ -82,7 +82,7 @@ impl Calibrations {
         before: Option<Charge>,
         charge: Charge,
     ) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let shared = inner.shared.entry(model.into()).or_default();
         let key = (model.into(), session.clone());
@@ -96,14 +96,14 @@ impl Calibrations {
 
     /// Learns from a count of the provider itself, which needs no second session.
     pub(crate) fn observe_provider(&self, model: &str, before: Option<Charge>, charge: Charge) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let shared = inner.shared.entry(model.into()).or_default();
         learn(&mut shared.calibration, before, charge);
     }
 
     /// The shared calibrations, to be stored over a restart.
     pub(crate) fn all_shared(&self) -> BTreeMap<Box<str>, Calibration> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let shared = inner.shared.iter();
         shared
             .map(|(model, shared)| (model.clone(), shared.calibration))
@@ -113,7 +113,7 @@ impl Calibrations {
 
     /// Restores shared calibrations of models that nothing was learned for yet.
     pub(crate) fn restore(&self, calibrations: BTreeMap<Box<str>, Calibration>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         for (model, mut calibration) in calibrations {
             calibration.repair();
             inner
@@ -124,10 +124,6 @@ impl Calibrations {
                     recent_charges: VecDeque::new(),
                 });
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,8 +14,8 @@ mod summarize;
 mod summarizer;
 mod worker;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -23,6 +23,7 @@ use memoird_core::breaker::{Breaker, BreakerPolicy, BreakerState};
 use memoird_core::compaction::{CompactionPolicy, Summary, Trigger};
 use memoird_core::config::{AsText, Problems, Span};
 use memoird_core::ids::SessionId;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -202,7 +203,7 @@ impl Compaction {
     pub(crate) fn reconfigure(&self, config: CompactionConfig) {
         self.queue().note_summarizer(config.summarizer.as_ref());
         self.shared.config.store(Arc::new(config));
-        *self.provider_breaker() = Breaker::default();
+        *self.shared.provider_breaker.lock() = Breaker::default();
     }
 
     fn config(&self) -> Arc<CompactionConfig> {
@@ -224,11 +225,6 @@ impl Compaction {
     /// Waits until no compaction is requested or running.
     pub async fn idle(&self) {
         self.queue().idle().await;
-    }
-
-    fn provider_breaker(&self) -> MutexGuard<'_, Breaker> {
-        let breaker = self.shared.provider_breaker.lock();
-        breaker.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn provider_policy(&self) -> BreakerPolicy {
@@ -311,7 +307,11 @@ impl Compaction {
             return None;
         }
         let now = self.sessions().now().steady;
-        let state = self.provider_breaker().state(now, &self.provider_policy());
+        let state = self
+            .shared
+            .provider_breaker
+            .lock()
+            .state(now, &self.provider_policy());
         Some((summarizer.name().to_owned(), state))
     }
 

@@ -19,12 +19,13 @@
 //! reported as out of reach.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::ids::{ErasureId, Generation, HookName, TenantId};
 use memoird_core::time::Steady;
 use memoird_store::{EraseTarget, ErasedRows, Erasure, ErasureScope, ErasureStage, Store};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -200,7 +201,7 @@ impl Erasures {
 
     /// Human-readable wait reason of an erasure. Empty if it does not wait or none is known here.
     pub fn waits_for(&self, id: ErasureId) -> String {
-        match self.shared.waits().get(&id) {
+        match self.shared.waits.lock().get(&id) {
             None => String::new(),
             Some(reason) if reason.has_failed => format!("{}{RETRY_SUFFIX}", reason.what),
             Some(reason) => reason.what.clone(),
@@ -223,10 +224,7 @@ impl Erasures {
 
     fn next_id(&self) -> ErasureId {
         let shared = &self.shared;
-        let mut last = shared
-            .last_id
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = shared.last_id.lock();
         let at = shared.machine.now().wall;
         let next = ErasureId::after(*last, at.as_ms(), shared.machine.random());
         *last = Some(next);
@@ -299,7 +297,7 @@ impl Worker for ErasureWorker {
             .map_err(|error| WorkError(error.to_string()))?;
         let is_open = |id: &ErasureId| open.iter().any(|erasure| erasure.id == *id);
         self.pauses.retain(|id, _| is_open(id));
-        shared.waits().retain(|id, _| is_open(id));
+        shared.waits.lock().retain(|id, _| is_open(id));
         let is_cleaned = |erasure: &Erasure| erasure.stage == ErasureStage::Clean;
         if !open.iter().any(is_cleaned) {
             self.log_pause = None;
@@ -401,16 +399,12 @@ impl ErasureWorker {
 }
 
 impl ErasuresInner {
-    fn waits(&self) -> MutexGuard<'_, HashMap<ErasureId, WaitReason>> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn note_wait(&self, id: ErasureId, what: String) {
-        self.waits().insert(id, WaitReason::new(what));
+        self.waits.lock().insert(id, WaitReason::new(what));
     }
 
     fn note_outcome(&self, id: ErasureId, outcome: &Result<JobStep, String>) {
-        let mut waits = self.waits();
+        let mut waits = self.waits.lock();
         match outcome {
             Ok(JobStep::Continue) => _ = waits.remove(&id),
             Ok(JobStep::Wait(what)) => _ = waits.insert(id, WaitReason::new(*what)),

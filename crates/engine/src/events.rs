@@ -6,14 +6,15 @@
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashlink::LinkedHashMap;
 use memoird_core::change::EndReason;
 use memoird_core::ids::{Generation, HookName, SessionId, TenantId};
 use memoird_core::time::{Steady, Timestamp};
 use memoird_store::EventSubscription;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -190,7 +191,7 @@ impl EventSignal {
     pub(crate) fn add_watcher(&self, tenant: Option<TenantId>) {
         self.watchers
             .fetch_add(tenant.is_none().into(), Ordering::SeqCst);
-        let mut watched = self.lock();
+        let mut watched = self.watched.lock();
         let count = watched.entry(tenant).or_default();
         *count += 1;
         if *count == 1 {
@@ -201,7 +202,7 @@ impl EventSignal {
     pub(crate) fn remove_watcher(&self, tenant: Option<TenantId>) {
         self.watchers
             .fetch_sub(tenant.is_none().into(), Ordering::SeqCst);
-        if let Entry::Occupied(mut count) = self.lock().entry(tenant) {
+        if let Entry::Occupied(mut count) = self.watched.lock().entry(tenant) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -219,7 +220,7 @@ impl EventSignal {
     }
 
     pub(crate) fn watched(&self) -> EventSubscription {
-        let watched = self.lock();
+        let watched = self.watched.lock();
         let tenants = watched.keys().flatten();
         if watched.contains_key(&None) || watched.len() > WATCHED_TENANTS_MAX {
             EventSubscription {
@@ -232,10 +233,6 @@ impl EventSignal {
                 tenants: tenants.cloned().collect(),
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Option<TenantId>, usize>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -262,7 +259,7 @@ impl EventLog {
         generation: Generation,
         kind: EventKind,
     ) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.own_number += 1;
         let number = inner.own_number;
         let event = |id| Event {
@@ -284,7 +281,7 @@ impl EventLog {
 
     /// Adds an event received from another daemon, unless it is a duplicate.
     pub(crate) fn push_of_other(&self, node: u128, message: EventMessage, happened: Steady) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.numbers.get(&node) >= Some(&message.number) {
             return;
         }
@@ -306,7 +303,7 @@ impl EventLog {
 
     /// The oldest `max` unposted events of this daemon that are not older than `since`.
     pub(crate) fn to_post(&self, since: Timestamp, max: usize) -> Vec<EventMessage> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         if inner.own_number == inner.posted_number {
             return Vec::new();
         }
@@ -324,28 +321,28 @@ impl EventLog {
 
     /// Records that events up to this number were posted to other daemons.
     pub(crate) fn note_posted(&self, number: u64) {
-        self.lock().posted_number = number;
+        self.inner.lock().posted_number = number;
     }
 
     pub(crate) fn last_id(&self) -> u64 {
-        self.lock().last_id
+        self.inner.lock().last_id
     }
 
     /// Id of the newest event removed from the log, or 0.
     pub(crate) fn last_removed_id(&self) -> u64 {
-        self.lock().last_removed_id()
+        self.inner.lock().last_removed_id()
     }
 
     /// Number of this daemon's newest event, and those of other daemons.
     pub(crate) fn numbers(&self) -> (u64, Vec<(u128, u64)>) {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let of_others = inner.numbers.iter().map(|(node, number)| (*node, *number));
         (inner.own_number, of_others.collect())
     }
 
     /// Number of events after `id` that were removed from the log, and the next events in it.
     pub(crate) fn after(&self, id: u64) -> (u64, Vec<LoggedEvent>) {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let gone = inner.last_removed_id();
         let skipped = usize::try_from(id.saturating_sub(gone)).unwrap_or(usize::MAX);
         let next = inner
@@ -386,10 +383,6 @@ impl EventLog {
         }
         inner.events.push_back(logged);
         self.memory.count_events(before, inner.bytes);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,7 +8,7 @@ mod outbox;
 mod port;
 mod retention;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -16,6 +16,7 @@ use memoird_core::ids::{DeliveryId, HookName};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Timestamp;
 use memoird_store::{DeliveryCount, DeliveryFilter, DeliveryOutcome, Store};
+use parking_lot::Mutex;
 
 use crate::cluster::Cluster;
 use crate::error::EngineError;
@@ -158,7 +159,7 @@ impl Hooks {
             .run(None, <dyn Store>::open_deliveries)
             .await?;
         let counts: Arc<[DeliveryCount]> = counted.into();
-        *self.last_counts() = Arc::clone(&counts);
+        *self.shared.last_counts.lock() = Arc::clone(&counts);
         Ok(counts)
     }
 
@@ -173,7 +174,7 @@ impl Hooks {
 
     /// Last result of [`Self::count_deliveries`].
     pub fn last_delivery_counts(&self) -> Arc<[DeliveryCount]> {
-        Arc::clone(&self.last_counts())
+        Arc::clone(&self.shared.last_counts.lock())
     }
 
     fn view(&self, delivery: Delivery) -> DeliveryView {
@@ -182,10 +183,5 @@ impl Hooks {
             due_at: now.wall_of(delivery.due),
             delivery,
         }
-    }
-
-    fn last_counts(&self) -> MutexGuard<'_, Arc<[DeliveryCount]>> {
-        let counts = self.shared.last_counts.lock();
-        counts.unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,13 +21,14 @@ mod committer;
 mod parts;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use memoird_core::change::ChangeSet;
 use memoird_core::config::{AsText, Problems, Size, Span};
 use memoird_core::ids::TenantId;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
@@ -408,7 +409,7 @@ impl<C> Journal<C> {
                 reply: None,
             };
         };
-        let mut queue = backend.queue();
+        let mut queue = backend.queue.lock();
         if queue.is_closed {
             // The sender is dropped here, so the caller gets `Stopping`.
             let (_, reply) = oneshot::channel();
@@ -549,7 +550,7 @@ impl<C> Journal<C> {
         let Some(backend) = &self.backend else {
             return Ok(());
         };
-        let last = backend.queue().last_ticket;
+        let last = backend.queue.lock().last_ticket;
         self.wait_processed(last).await
     }
 }
@@ -562,10 +563,6 @@ impl<C> Backend<C> {
     fn permits_of(&self, bytes: usize) -> u32 {
         let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         count.clamp(1, (self.permits_max / 2).max(1))
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue<C>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failure(&self) -> EngineError {
@@ -588,7 +585,7 @@ impl<C> Backend<C> {
     ///
     /// If not, the submission that reaches the number wakes the committer.
     fn has_sets(&self, sets: usize) -> bool {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.wake_at = sets;
         queue.waiting.len() >= sets
     }
@@ -603,7 +600,7 @@ impl<C> Backend<C> {
         parts: Option<Parts>,
         ahead: &mut Option<Submission<C>>,
     ) -> TakenBatch<C> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let (mut batch, mut bytes) = (Vec::new(), 0);
         let (mut overtaken, mut stay) = (OvertakenSessions::default(), Vec::new());
         if let Some(ahead) = ahead {
@@ -647,7 +644,7 @@ impl<C> Backend<C> {
 
     /// Returns sets to their positions in the queue.
     fn put_back(&self, batch: Vec<Submission<C>>) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let waiting = &mut queue.waiting;
         for submission in batch.into_iter().rev() {
             waiting.push_front(submission);
@@ -667,7 +664,7 @@ impl<C> Backend<C> {
     ) {
         let reached = self.progress.borrow().reached.max(last_ticket);
         let (processed, overtaken) = {
-            let queue = self.queue();
+            let queue = self.queue.lock();
             let is_overtaken = |submission: &&Submission<C>| submission.ticket < reached;
             let waiting = queue.waiting.iter().take_while(is_overtaken);
             let ahead = ahead.into_iter().filter(is_overtaken);
@@ -691,7 +688,7 @@ impl<C> Backend<C> {
 
     /// Closes the queue if it is empty. Returns whether it is closed.
     fn close(&self) -> bool {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.is_closed = queue.waiting.is_empty();
         queue.is_closed
     }
@@ -699,7 +696,7 @@ impl<C> Backend<C> {
     /// Closes the queue and drops its sets. Returns their number and the last ticket.
     fn close_and_drop(&self) -> (usize, u64) {
         let (waiting, last_ticket) = {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             queue.is_closed = true;
             (std::mem::take(&mut queue.waiting), queue.last_ticket)
         };

@@ -20,7 +20,6 @@ mod erasure;
 mod error;
 mod events;
 mod hooks;
-mod ids;
 mod journal;
 mod journal_use;
 mod machine;

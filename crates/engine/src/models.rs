@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use hashlink::LruCache;
@@ -11,6 +11,7 @@ use memoird_core::turn::MessageFormat;
 use memoird_core::window::{Overheads, ScaleId, WindowSettings, overheads};
 use memoird_formats::model::{DEFAULT_MODEL, ModelProfile, TokenizerKind, closest_relative};
 use memoird_formats::tokens::{Dialect, Scale, Tokenizer};
+use parking_lot::Mutex;
 
 use crate::token_counter::TokenCounter;
 
@@ -177,7 +178,7 @@ impl Models {
 
 impl ScaleIds {
     fn get(&self, tokenizer: &TokenizerKind, dialect: Dialect) -> ScaleId {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let next = ScaleId(u32::try_from(known.len()).unwrap_or(u32::MAX));
         *known.entry((tokenizer.clone(), dialect)).or_insert(next)
     }
@@ -199,15 +200,11 @@ impl Prompts {
     }
 
     pub(crate) fn get(&self, key: PromptKey) -> Option<u64> {
-        self.lock().get(&key).copied()
+        self.tokens.lock().get(&key).copied()
     }
 
     pub(crate) fn put(&self, key: PromptKey, tokens: u64) {
-        self.lock().insert(key, tokens);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, LruCache<PromptKey, u64>> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tokens.lock().insert(key, tokens);
     }
 }
 

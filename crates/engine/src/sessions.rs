@@ -36,16 +36,16 @@ mod update;
 mod version_checks;
 mod view;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use memoird_core::change::EndReason;
 use memoird_core::nonce::NonceSecret;
+use parking_lot::Mutex;
 
 use crate::blocking::Blocking;
 use crate::cluster::Cluster;
 use crate::error::EngineError;
 use crate::events::EventSignal;
-use crate::ids::Ids;
 use crate::journal::{Committer, Journal, JournalConfig};
 use crate::machine::{self, Machine};
 use crate::stats::Stats;
@@ -104,7 +104,7 @@ impl Sessions {
             nonce_secret,
             tenants: parts.tenants,
             machine: parts.machine,
-            ids: Ids::default(),
+            last_generation: Mutex::default(),
             cluster: parts.cluster.map(ClusterState::new),
             journal: Arc::new(parts.journal),
             store: parts.store,

@@ -1,12 +1,13 @@
 //! Background workers: bounded steps under one supervisor.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -152,7 +153,7 @@ impl Supervisor {
             steps: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         });
-        self.lock().push(Arc::clone(&status));
+        self.statuses.lock().push(Arc::clone(&status));
         let task = drive(worker, status, self.stop.clone()).instrument(info_span!("worker", name));
         (self.broken.clone().drop_guard(), task)
     }
@@ -173,11 +174,7 @@ impl Supervisor {
     }
 
     pub(crate) fn statuses(&self) -> Vec<Arc<WorkerStatus>> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<WorkerStatus>>> {
-        self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
+        self.statuses.lock().clone()
     }
 }
 

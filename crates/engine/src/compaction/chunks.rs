@@ -268,7 +268,12 @@ impl SummarizerCalls<'_> {
         let compaction = self.compaction;
         let now = compaction.sessions().now().steady;
         let policy = compaction.provider_policy();
-        !self.summarizer.is_remote() || compaction.provider_breaker().admits(now, &policy)
+        !self.summarizer.is_remote()
+            || compaction
+                .shared
+                .provider_breaker
+                .lock()
+                .admits(now, &policy)
     }
 
     pub(super) fn note_provider(&self, fault: Option<&ModelFault>) {
@@ -277,7 +282,7 @@ impl SummarizerCalls<'_> {
         }
         let now = self.compaction.sessions().now().steady;
         let policy = self.compaction.provider_policy();
-        let mut breaker = self.compaction.provider_breaker();
+        let mut breaker = self.compaction.shared.provider_breaker.lock();
         match fault {
             None => breaker.succeeded(),
             Some(fault) => fault.note(&mut breaker, now, &policy),

@@ -1,12 +1,13 @@
 //! Bounded queue of requested compactions, deduplicated by session and fair to tenants.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use memoird_core::compaction::Trigger;
 use memoird_core::ids::{SessionKey, TenantId};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::CompactionOutcome;
@@ -51,7 +52,7 @@ pub(super) struct RunningCompaction(Arc<CompactionQueue>, SessionKey);
 
 impl Drop for RunningCompaction {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         let mut running = queue.running.iter();
         if let Some(index) = running.position(|key| *key == self.1) {
             queue.running.swap_remove(index);
@@ -98,7 +99,7 @@ impl CompactionRequest {
 impl CompactionQueue {
     /// Queues a request without a caller, unless the session has one queued or the queue is full.
     pub(crate) fn request(&self, request: CompactionRequest) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let key = request.session.key.clone();
         if !queue.has_room(request.tenant()) || !queue.known.insert(key) {
             return;
@@ -111,7 +112,7 @@ impl CompactionQueue {
 
     /// Queues a request with a caller, ahead of those without one.
     pub(super) fn request_now(&self, request: CompactionRequest) -> Result<(), EngineError> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         if queue.is_closed {
             return Err(EngineError::Stopping);
         }
@@ -149,7 +150,7 @@ impl CompactionQueue {
     }
 
     pub(super) fn pending(&self) -> usize {
-        let queue = self.lock();
+        let queue = self.queue.lock();
         queue.waiting.len() + queue.running.len()
     }
 
@@ -158,7 +159,7 @@ impl CompactionQueue {
         let is_done = async {
             loop {
                 let finished = self.finished.notified();
-                if !self.lock().running.contains(&session.key) {
+                if !self.queue.lock().running.contains(&session.key) {
                     return;
                 }
                 finished.await;
@@ -189,7 +190,7 @@ impl CompactionQueue {
         running: &HashMap<TenantId, usize>,
         tenant_max: usize,
     ) -> Option<(CompactionRequest, RunningCompaction)> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let load = |request: &CompactionRequest| running.get(request.tenant()).copied();
         let loads = queue
             .waiting
@@ -211,7 +212,7 @@ impl CompactionQueue {
 
     /// Closes the queue at shutdown. Queued requests are dropped, later ones rejected.
     pub(super) fn close(&self) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let running = std::mem::take(&mut queue.running);
         let dropped = std::mem::replace(
             &mut *queue,
@@ -223,10 +224,6 @@ impl CompactionQueue {
         );
         drop(queue);
         drop(dropped);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use hashlink::LruCache;
 use memoird_core::breaker::{Breaker, BreakerPolicy};
 use memoird_core::ids::TenantId;
 use memoird_core::time::Steady;
+use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::token_counter::{CountRequest, TokenCounter};
@@ -61,7 +62,7 @@ impl RemoteCounts {
         let digest = self.hasher.hash_one(content);
         let policy = BreakerPolicy::default();
         {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             if let Some(known) = inner.known.get(&digest) {
                 return Some(*known);
             }
@@ -71,7 +72,7 @@ impl RemoteCounts {
             }
         }
         let counted = counter.count(request).await;
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let breaker = inner.breakers.entry(counter.name().to_owned()).or_default();
         match counted {
             Ok(tokens) => {
@@ -85,9 +86,5 @@ impl RemoteCounts {
                 None
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@
 //! open, the journal retains the turns.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use memoird_core::change::EndReason;
@@ -13,6 +13,7 @@ use memoird_core::ids::{Generation, HookName, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_store::{EndedRecord, Store, encoding};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::error;
 
@@ -77,7 +78,7 @@ impl ContentRoom {
             tokio::pin!(freed);
             freed.as_mut().enable();
             {
-                let mut all = self.held();
+                let mut all = self.held_bytes.lock();
                 let held = all.get(hook).copied().unwrap_or(0);
                 // A single delivery always proceeds, so that none is skipped for lack of memory.
                 if held == 0 || held.saturating_add(wanted) <= of_hook {
@@ -93,19 +94,13 @@ impl ContentRoom {
             freed.await;
         }
     }
-
-    fn held(&self) -> MutexGuard<'_, HashMap<HookName, u64>> {
-        self.held_bytes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl HeldContent<'_> {
     /// Sets the accounted size.
     fn set(&mut self, bytes: u64) {
         let before = std::mem::replace(&mut self.bytes, bytes);
-        let mut all = self.room.held();
+        let mut all = self.room.held_bytes.lock();
         if let Some(held) = all.get_mut(&self.hook) {
             *held = *held - before + bytes;
             if *held == 0 {
@@ -165,7 +160,7 @@ impl Outbox {
 
     /// Records that attempts for these deliveries are about to start.
     pub(super) fn begin(&self, deliveries: &[Delivery]) {
-        let mut running = self.running();
+        let mut running = self.running.lock();
         for delivery in deliveries {
             *running.entry(delivery.id.generation).or_default() += 1;
         }
@@ -173,7 +168,7 @@ impl Outbox {
 
     /// Records that the outcomes of attempts for these generations are written.
     pub(super) fn finish(&self, generations: impl Iterator<Item = Generation>) {
-        let mut running = self.running();
+        let mut running = self.running.lock();
         for generation in generations {
             if let Some(count) = running.get_mut(&generation) {
                 *count -= 1;
@@ -188,13 +183,8 @@ impl Outbox {
     ///
     /// No attempt starts for a delivery that is no longer pending.
     pub(crate) fn are_running(&self, mut generations: impl Iterator<Item = Generation>) -> bool {
-        let running = self.running();
-        !running.is_empty() && generations.any(|generation| running.contains_key(&generation))
-    }
-
-    fn running(&self) -> MutexGuard<'_, HashMap<Generation, usize>> {
         let running = self.running.lock();
-        running.unwrap_or_else(PoisonError::into_inner)
+        !running.is_empty() && generations.any(|generation| running.contains_key(&generation))
     }
 
     /// Reads the content of a batch, up to `bytes_max`, and which deliveries are no longer pending.

@@ -414,7 +414,7 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
         let Some(backend) = &journal.backend else {
             return Ok(());
         };
-        let last_ticket = backend.queue().last_ticket;
+        let last_ticket = backend.queue.lock().last_ticket;
         let first = self.commit_batch(backend).await;
         self.last_batch_sets = match first {
             BatchOutcome::Nothing => 0,

@@ -5,10 +5,11 @@
 //! by counts from the journal instead (`cluster`).
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::ids::TenantId;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::tenants::Tenant;
@@ -115,7 +116,7 @@ impl Census {
     /// A tenant at its own cap loses one of its own. At the cap of the process, the tenant with the
     /// most sessions loses one; in a tie with `tenant`, `tenant` does.
     pub(super) fn reserve(&self, tenant: &Tenant) -> ReserveOutcome {
-        let mut counts = self.lock();
+        let mut counts = self.counts.lock();
         let own = counts.tenant(&tenant.id);
         let own_max = tenant.policy().max_sessions;
         let max = self.max_sessions();
@@ -133,13 +134,13 @@ impl Census {
 
     /// Counts a session that is already live, regardless of the caps.
     pub(super) fn count_unconditionally(&self, tenant: &TenantId) {
-        let mut counts = self.lock();
+        let mut counts = self.counts.lock();
         let count = counts.tenant(tenant) + 1;
         counts.change(tenant, count);
     }
 
     pub(super) fn release(&self, tenant: &TenantId) {
-        let mut counts = self.lock();
+        let mut counts = self.counts.lock();
         let count = counts.tenant(tenant).saturating_sub(1);
         counts.change(tenant, count);
         drop(counts);
@@ -148,7 +149,7 @@ impl Census {
 
     /// Atomically uncounts a session of one tenant and counts one of another.
     pub(super) fn transfer(&self, from: &TenantId, to: &TenantId) {
-        let mut counts = self.lock();
+        let mut counts = self.counts.lock();
         let left = counts.tenant(from).saturating_sub(1);
         counts.change(from, left);
         let count = counts.tenant(to) + 1;
@@ -157,7 +158,7 @@ impl Census {
 
     /// Returns a tenant with more sessions than a cap allows.
     pub(super) fn overfull(&self, tenants: &[Arc<Tenant>]) -> Option<TenantId> {
-        let counts = self.lock();
+        let counts = self.counts.lock();
         let is_over = |tenant: &&Arc<Tenant>| {
             let own_max = tenant.policy().max_sessions;
             own_max > 0 && counts.tenant(&tenant.id) > own_max
@@ -172,15 +173,11 @@ impl Census {
     }
 
     pub(super) fn total(&self) -> usize {
-        self.lock().total
+        self.counts.lock().total
     }
 
     pub(super) fn count(&self, tenant: &TenantId) -> usize {
-        self.lock().tenant(tenant)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().tenant(tenant)
     }
 }
 

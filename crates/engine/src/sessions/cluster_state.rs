@@ -1,9 +1,9 @@
 //! Session counts and version checks of a cluster member.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
 
 use memoird_core::ids::TenantId;
+use parking_lot::Mutex;
 
 use super::version_checks::VersionChecks;
 use crate::cluster::Cluster;
@@ -27,12 +27,12 @@ impl ClusterState {
 
     pub(super) fn set_counts(&self, counted: &BTreeMap<TenantId, usize>) {
         let counted = counted.clone().into_iter().collect();
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+        *self.counts.lock() = counted;
     }
 
     /// Number of a tenant's live sessions in the journal, as of the last count.
     pub(super) fn count(&self, tenant: &TenantId) -> usize {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.counts.lock();
         counts.get(tenant).copied().unwrap_or(0)
     }
 }

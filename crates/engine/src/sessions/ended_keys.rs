@@ -1,10 +1,9 @@
 //! Idempotency keys of ended sessions, without a journal.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use hashlink::LinkedHashMap;
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::SessionKey;
+use parking_lot::Mutex;
 
 /// Idempotency keys of ended sessions, retained in memory if there is no journal.
 ///
@@ -27,7 +26,7 @@ impl EndedKeys {
         if keys.is_empty() {
             return;
         }
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.count += keys.len();
         if let Some(before) = inner.sessions.insert(key.clone(), keys) {
             inner.count -= before.len();
@@ -41,17 +40,18 @@ impl EndedKeys {
     }
 
     pub(super) fn remove(&self, key: &SessionKey) -> u64 {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let removed = inner.sessions.remove(key).map_or(0, |keys| keys.len());
         inner.count -= removed;
         removed as u64
     }
 
     pub(super) fn get(&self, key: &SessionKey) -> Keys {
-        self.lock().sessions.get(key).cloned().unwrap_or_default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, EndedKeysInner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .lock()
+            .sessions
+            .get(key)
+            .cloned()
+            .unwrap_or_default()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! If no session can be evicted at once, the starts of a tenant wait in order of arrival.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
@@ -147,8 +147,7 @@ impl Sessions {
         permit: Permit,
     ) -> Option<(Arc<Slot>, EndAttempt)> {
         let census = &self.shared.census;
-        let enforcing = &self.shared.enforcing_caps;
-        let _one_at_a_time = enforcing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.shared.enforcing_caps.lock();
         let tenant = census.overfull(tenants)?;
         let slot = self.shared.table.orders(&tenant).oldest()?.slot;
         let attempt = self.end_slot(&slot, EndRequest::now(EndReason::Evicted), permit);

@@ -1,13 +1,14 @@
 //! The handle to all sessions, and the state that its parts share.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use memoird_core::change::{Change, ChangeSet};
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
 use memoird_core::nonce::{Nonce, NonceSecret};
 use memoird_core::session::Session;
 use memoird_core::time::{Now, Steady};
+use parking_lot::Mutex;
 
 use super::census::{Census, SessionReservation};
 use super::cluster_state::ClusterState;
@@ -21,7 +22,6 @@ use super::table::Table;
 use super::tally::{SubmittedChange, Tally};
 use crate::error::EngineError;
 use crate::events::{EventKind, EventSignal};
-use crate::ids::Ids;
 use crate::journal::{Journal, Permit, Submitted};
 use crate::machine::Machine;
 use crate::store_handle::StoreHandle;
@@ -40,7 +40,7 @@ pub struct Sessions {
 pub(super) struct SessionsInner {
     pub(super) tenants: Arc<Tenants>,
     pub(super) machine: Arc<dyn Machine>,
-    pub(super) ids: Ids,
+    pub(super) last_generation: Mutex<Option<Generation>>,
     pub(super) journal: Arc<Journal<SubmittedChange>>,
     /// Store of the journal, if there is one.
     pub(super) store: Option<StoreHandle>,
@@ -183,16 +183,18 @@ impl Sessions {
     }
 
     /// Creates a session, or its next generation.
+    ///
+    /// Generations sort by creation time. Those of the same millisecond are also ordered: with
+    /// random numbers alone, two generations of a session could sort in either order.
     pub(super) fn begin(&self, key: &SessionKey, now: Now) -> (Session, Change) {
-        let generation = self.new_generation(now);
-        let (mut fresh, begin) = Session::begin(key, generation, now);
-        fresh.set_nonce(self.shared.nonce_secret.nonce(generation));
-        (fresh, begin)
-    }
-
-    pub(super) fn new_generation(&self, now: Now) -> Generation {
         let shared = &self.shared;
-        shared.ids.generation(&*shared.machine, now.wall)
+        let mut last = shared.last_generation.lock();
+        let generation = Generation::after(*last, now.wall.as_ms(), shared.machine.random());
+        *last = Some(generation);
+        drop(last);
+        let (mut fresh, begin) = Session::begin(key, generation, now);
+        fresh.set_nonce(shared.nonce_secret.nonce(generation));
+        (fresh, begin)
     }
 
     /// Submits changes of one session. Must be called under its lock.

@@ -5,10 +5,10 @@
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memoird_core::ids::SessionKey;
 use memoird_core::time::Steady;
+use parking_lot::Mutex;
 
 /// Capacity per period, in ids. A full hash table takes 19 MB.
 const IDS_MAX: usize = 7 << 18;
@@ -70,7 +70,7 @@ impl KeyedIds {
     /// Adds an id. Must be called when its key is submitted, before any lookup of the key.
     pub(super) fn insert(&self, key: &SessionKey, now: Steady) {
         let hash = self.hasher.hash_one(key);
-        let mut ids = self.lock();
+        let mut ids = self.ids.lock();
         if now.since(ids.since) >= self.period_ms {
             ids.since = now;
             ids.before = std::mem::take(&mut ids.current);
@@ -80,17 +80,13 @@ impl KeyedIds {
 
     /// Marks the filter as complete: all keys in the journal are known.
     pub(super) fn complete(&self) {
-        self.lock().is_complete = true;
+        self.ids.lock().is_complete = true;
     }
 
     pub(super) fn may_have(&self, key: &SessionKey) -> bool {
         let hash = self.hasher.hash_one(key);
-        let ids = self.lock();
+        let ids = self.ids.lock();
         !ids.is_complete || ids.current.may_have(hash) || ids.before.may_have(hash)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ids> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

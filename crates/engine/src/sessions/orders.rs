@@ -6,12 +6,13 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use memoird_core::ids::{SessionId, Subject};
 use memoird_core::options::SessionOptions;
 use memoird_core::session::Head;
 use memoird_core::time::Steady;
+use parking_lot::Mutex;
 
 use super::slot::Slot;
 
@@ -127,22 +128,22 @@ impl Listed {
 
 impl SessionOrders {
     pub(super) fn insert(&self, slot: &Arc<Slot>, head: &Head) -> Listed {
-        self.lock().insert(slot, head)
+        self.inner.lock().insert(slot, head)
     }
 
     pub(super) fn remove(&self, slot: &Slot, listed: &Listed) {
-        self.lock().remove(slot, listed);
+        self.inner.lock().remove(slot, listed);
     }
 
     /// Moves a session to its place by its head. A use in the same millisecond counts as later.
     pub(super) fn refresh(&self, slot: &Arc<Slot>, head: &Head, is_use: bool, listed: &mut Listed) {
         let has_terms = listed.subject == head.subject && listed.has_options_of(head);
         if !has_terms {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             inner.remove(slot, listed);
             *listed = inner.insert(slot, head);
         } else if is_use || listed.used.at != head.last_access {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             let class = listed.class().cloned();
             inner.remove_used(class.as_ref(), listed.used);
             listed.used = inner.insert_used(class, slot, head.last_access);
@@ -151,16 +152,16 @@ impl SessionOrders {
 
     pub(super) fn get(&self, id: &SessionId) -> Option<Arc<Slot>> {
         let key = IdKey::new(Some(id.clone()));
-        self.lock().by_id.get(&key).cloned()
+        self.inner.lock().by_id.get(&key).cloned()
     }
 
     pub(super) fn slots(&self) -> Vec<Arc<Slot>> {
-        self.lock().by_id.values().cloned().collect()
+        self.inner.lock().by_id.values().cloned().collect()
     }
 
     /// Returns the longest idle session.
     pub(super) fn oldest(&self) -> Option<UsedSession> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let oldest = inner.by_use.values().filter_map(BTreeMap::first_key_value);
         let (used, slot) = oldest.min_by_key(|(used, _)| **used)?;
         Some(UsedSession::new(used, slot))
@@ -172,7 +173,7 @@ impl SessionOrders {
         now: Steady,
         ttl_ms: impl Fn(Option<&str>) -> u64,
     ) -> Option<UsedSession> {
-        self.lock().by_use.iter().find_map(|(class, order)| {
+        self.inner.lock().by_use.iter().find_map(|(class, order)| {
             let (used, slot) = order.first_key_value()?;
             let is_expired = now.since(used.at) >= ttl_ms(class.as_deref());
             is_expired.then(|| UsedSession::new(used, slot))
@@ -198,7 +199,7 @@ impl SessionOrders {
                 (Included(UseKey { at, number: 0 }), Unbounded)
             }
         };
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let mut page = Vec::new();
         for order in inner.by_use.values() {
             let uses = order.range(range);
@@ -219,7 +220,7 @@ impl SessionOrders {
 
     /// Number of sessions in a range, up to `max`.
     pub(super) fn count(&self, range: &IdRange, max: usize) -> usize {
-        self.lock().by_id(range, None).take(max).count()
+        self.inner.lock().by_id(range, None).take(max).count()
     }
 
     /// Returns up to `count` sessions of a range in id order, after this id.
@@ -229,7 +230,7 @@ impl SessionOrders {
         after: Option<&SessionId>,
         count: usize,
     ) -> Vec<Arc<Slot>> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let slots = inner.by_id(range, after);
         slots.take(count).cloned().collect()
     }
@@ -238,7 +239,7 @@ impl SessionOrders {
     ///
     /// By its last use, it might be unloaded again before it is used.
     pub(super) fn push_loaded(&self, slot: Weak<Slot>, last_access: Steady) -> UseKey {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let last = inner.loaded.last_key_value().map(|(last, _)| last.at);
         let behind = last.map_or(last_access, |last| last.max(last_access));
         inner.insert_loaded(slot, behind)
@@ -246,20 +247,16 @@ impl SessionOrders {
 
     /// Queues a session by its last use, after [`Self::pop_loaded`].
     pub(super) fn requeue_loaded(&self, slot: Weak<Slot>, last_access: Steady) -> UseKey {
-        self.lock().insert_loaded(slot, last_access)
+        self.inner.lock().insert_loaded(slot, last_access)
     }
 
     pub(super) fn remove_loaded(&self, queued: UseKey) {
-        self.lock().loaded.remove(&queued);
+        self.inner.lock().loaded.remove(&queued);
     }
 
     pub(super) fn pop_loaded(&self) -> Option<(Steady, Weak<Slot>)> {
-        let (queued, slot) = self.lock().loaded.pop_first()?;
+        let (queued, slot) = self.inner.lock().loaded.pop_first()?;
         Some((queued.at, slot))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
