@@ -27,6 +27,7 @@ mod memory_use;
 mod model_fault;
 mod models;
 mod sessions;
+mod single_flight;
 mod stats;
 mod store_handle;
 mod tenants;

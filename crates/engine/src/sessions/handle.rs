@@ -16,7 +16,6 @@ use super::end_listener::EndListener;
 use super::ended_keys::EndedKeys;
 use super::keyed_ids::KeyedIds;
 use super::reload_queue::ReloadQueue;
-use super::single_flight::SingleFlight;
 use super::slot::{Slot, SlotInner};
 use super::table::Table;
 use super::tally::{SubmittedChange, Tally};
@@ -24,6 +23,7 @@ use crate::error::EngineError;
 use crate::events::{EventKind, EventSignal};
 use crate::journal::{Journal, Permit, Submitted};
 use crate::machine::Machine;
+use crate::single_flight::SingleFlight;
 use crate::store_handle::StoreHandle;
 use crate::tenants::{Tenant, Tenants};
 

@@ -34,13 +34,16 @@ async fn many_reads_of_one_tenant_do_not_delay_others() {
     assert_eq!(world.store.journal_reads().len(), READERS_MAX);
 
     // A read queued earlier may go first; then `other` is served.
-    world.store.let_one_journal_go();
-    world.store.let_one_journal_go();
-    world.store.journal_begun(readers + 2).await;
-    let begun = world.store.journal_reads();
-    assert!(begun[READERS_MAX..].contains(&other.tenant.id), "{begun:?}");
-    world.store.let_journals_go();
-    assert!(read.await.unwrap().contains(&"hello".to_owned()));
+    let served = async {
+        world.store.let_one_journal_go();
+        world.store.let_one_journal_go();
+        world.store.journal_begun(readers + 2).await;
+        let begun = world.store.journal_reads();
+        assert!(begun[READERS_MAX..].contains(&other.tenant.id), "{begun:?}");
+        world.store.let_journals_go();
+    };
+    let (read, ()) = tokio::join!(read, served);
+    assert!(read.unwrap().contains(&"hello".to_owned()));
     while let Some(read) = reads.join_next().await {
         read.unwrap().unwrap();
     }

@@ -13,7 +13,8 @@ use memoird_store::encoding;
 
 use crate::blocking::{Blocking, Executor, cores};
 use crate::error::EngineError;
-use crate::sessions::{Flight, SessionRef, SingleFlight};
+use crate::sessions::SessionRef;
+use crate::single_flight::{Flight, SingleFlight};
 use crate::tenants::Tenant;
 
 /// Maximum bytes counted on the calling thread. Above it, counting takes longer than a handover.
