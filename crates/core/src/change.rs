@@ -185,6 +185,8 @@ pub struct Appended {
     pub turns: Vec<(u64, Arc<[u8]>)>,
     /// Client ids of the turns that have one, up to the maximum number in an event.
     pub client_ids: Vec<Box<str>>,
+    /// Number of turns removed from the history to make room.
+    pub dropped_turns: u64,
     pub kept: LiveSet,
     pub totals: Totals,
     pub subject: Option<Subject>,

@@ -364,6 +364,7 @@ impl Session {
             key: key.clone(),
             turns,
             client_ids: told_client_ids(&command.turns),
+            dropped_turns,
             kept: self.history.live_set(self.head.last_seq),
             totals: self.head.totals,
             subject,

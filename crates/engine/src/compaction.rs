@@ -23,6 +23,7 @@ use memoird_core::breaker::{Breaker, BreakerPolicy, BreakerState};
 use memoird_core::compaction::{CompactionPolicy, Summary, Trigger};
 use memoird_core::config::{AsText, Problems, Span};
 use memoird_core::ids::SessionId;
+use memoird_core::session::Session;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -322,14 +323,10 @@ impl Compaction {
         session: &SessionId,
     ) -> Result<SessionDetail, EngineError> {
         let session = SessionRef::new(tenant, session);
-        let options = UpdateOptions::optional();
-        let detail = self.sessions().update(&session, options, |update| {
-            let detail = SessionDetail {
-                session: update.view(),
-                summary: update.session.summary().cloned(),
-            };
-            Ok::<_, EngineError>(Decision::unused(detail, None))
-        });
-        detail.await
+        let detail = |session: &Session, view| SessionDetail {
+            session: view,
+            summary: session.summary().cloned(),
+        };
+        self.sessions().view(&session, detail).await
     }
 }

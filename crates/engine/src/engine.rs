@@ -258,12 +258,7 @@ impl Engine {
     /// The error of the last commit, for the operator. `None` if it succeeded.
     pub fn journal_failure(&self) -> Option<String> {
         let failure = self.sessions.journal_failure()?;
-        Some(match failure {
-            EngineError::JournalFailed { detail } | EngineError::BlockingCallFailed { detail } => {
-                detail
-            }
-            other => other.to_string(),
-        })
+        Some(failure.detail())
     }
 
     /// How long the turns of an ended generation remain readable.

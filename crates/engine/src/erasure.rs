@@ -290,11 +290,8 @@ impl Worker for ErasureWorker {
 
     async fn step(&mut self) -> Result<(), WorkError> {
         let shared = Arc::clone(&self.erasures.shared);
-        let open = shared
-            .store
-            .run(None, |store| store.open_erasures(OPEN_JOBS_MAX))
-            .await
-            .map_err(|error| WorkError(error.to_string()))?;
+        let read = |store: &dyn Store| store.open_erasures(OPEN_JOBS_MAX);
+        let open = shared.store.run(None, read).await?;
         let is_open = |id: &ErasureId| open.iter().any(|erasure| erasure.id == *id);
         self.pauses.retain(|id, _| is_open(id));
         shared.waits.lock().retain(|id, _| is_open(id));

@@ -157,6 +157,16 @@ pub enum EngineError {
     Stopping,
 }
 
+impl EngineError {
+    /// The problem with the details for the log, which clients do not get.
+    pub(crate) fn detail(&self) -> String {
+        match self {
+            Self::JournalFailed { detail } | Self::BlockingCallFailed { detail } => detail.clone(),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl From<&StoreError> for EngineError {
     fn from(error: &StoreError) -> Self {
         match error {

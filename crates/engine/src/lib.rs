@@ -42,7 +42,7 @@ pub use background::run_in_background;
 pub use blocking::{Blocking, Executor};
 pub use cluster::Cluster;
 pub use commands::{
-    AppendOutcome, Commands, ContextOutcome, ContextRequest, CopyCommand, CopyOutcome, HistoryPage,
+    AppendOutcome, Commands, ContextOutcome, ContextRequest, CopyCommand, HistoryPage,
     HistoryQuery, HistoryScope, PatchCommand, PatchOutcome, RecallCall, RecallReply, RecallTool,
     RemovedTurns, RewindOutcome, TurnRef, TurnUpdateCommand, TurnUpdateOutcome,
 };

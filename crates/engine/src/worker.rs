@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info_span, warn};
 
 use crate::cluster::Cluster;
+use crate::error::EngineError;
 
 /// A background worker, driven by the supervisor.
 pub trait Worker: Send + 'static {
@@ -78,6 +79,12 @@ impl<W: Worker> Worker for LeaderOnly<W> {
 /// The error of a worker's step, for the log.
 #[derive(Debug)]
 pub struct WorkError(pub String);
+
+impl From<EngineError> for WorkError {
+    fn from(error: EngineError) -> Self {
+        Self(error.detail())
+    }
+}
 
 #[derive(Debug)]
 pub struct WorkerStatus {

@@ -107,6 +107,7 @@ impl Session {
             key: self.key.clone(),
             turns: vec![(self.seq, content)],
             client_ids: Vec::new(),
+            dropped_turns: 0,
             kept: LiveSet::default(),
             totals: Totals::default(),
             subject: None,

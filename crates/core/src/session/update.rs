@@ -27,8 +27,6 @@ pub struct TurnUpdate {
 pub struct UpdateDecision {
     /// Encoded new content.
     pub content: Arc<[u8]>,
-    /// Turns dropped because the new content takes more room.
-    pub dropped_turns: u64,
     pub changes: Vec<Change>,
     /// Whether the session must be loaded again.
     ///
@@ -66,10 +64,9 @@ impl Session {
         }
         let compacted = self.rewind_summaries(seq - 1);
         let must_reload = is_stored && compacted.as_ref().is_some_and(takes_summary_back);
-        let mut dropped_turns = 0;
         let (shared, client_bytes) = (Arc::clone(&content), turn.client_bytes);
         if self.history.update(seq, shared, client_bytes, self.nonce) {
-            dropped_turns = self.trim(limits);
+            self.trim(limits);
         }
         let mut changes = Vec::from_iter(compacted);
         let updated = ChangeKind::UpdateTurn(Box::new(UpdatedTurn {
@@ -83,7 +80,6 @@ impl Session {
         changes.push(self.head.change(updated));
         Ok(UpdateDecision {
             content,
-            dropped_turns,
             changes,
             must_reload,
         })

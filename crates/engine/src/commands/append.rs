@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use memoird_core::CoreError;
+use memoird_core::change::Change;
 use memoird_core::idempotency::KeyRecord;
 use memoird_core::ids::SessionId;
-use memoird_core::session::{AppendCommand, ModelUsage, Session};
+use memoird_core::session::{AppendCommand, AppendDecision, ModelUsage, Session};
 use memoird_formats::tokens::Charge;
 use memoird_store::encoding;
 
-use super::handle::Commands;
+use super::Commands;
 use crate::compaction::CompactionRequest;
 use crate::error::EngineError;
 use crate::sessions::{
@@ -17,11 +18,12 @@ use crate::sessions::{
 };
 use crate::tenants::Tenant;
 
+/// Result of an append or a copy.
 #[derive(Clone, Debug)]
 pub struct AppendOutcome {
-    /// The session after the append. `None` for a duplicate if the session has since ended.
+    /// The session with the turns. `None` for a duplicate if the session has since ended.
     pub session: Option<SessionView>,
-    /// Record of this append, or of the original one for a duplicate.
+    /// Record of this command, or of the original one for a duplicate.
     pub record: KeyRecord,
     /// Whether the idempotency key was already used, so that nothing was appended.
     pub duplicate: bool,
@@ -76,33 +78,11 @@ impl Commands {
             .session
             .append(key, command, limits, now, &encoding::seal)
             .map_err(|refusal| of_new(update.is_new, refusal))?;
-        let record = appended.record;
-        let duplicate = appended.changes.is_empty();
-        if duplicate && update.is_new {
-            // The original's generation has ended. Do not start a new one for a duplicate.
-            let outcome = AppendOutcome {
-                session: None,
-                record,
-                duplicate,
-            };
-            return Ok(Decision::unused(outcome, None));
-        }
-        // A duplicate still counts as a use. The touch is journaled after the original append.
-        let mut changes = appended.changes;
-        if duplicate && update.may_note_use {
-            changes.push(update.session.touch(now));
-        }
-        if let (Some(usage), false) = (&command.usage, duplicate) {
+        if let (Some(usage), false) = (&command.usage, appended.changes.is_empty()) {
             self.calibrate(update.tenant, &key.session, update.session, usage);
         }
-        let dropped_turns = if duplicate { 0 } else { record.dropped_turns };
-        let outcome = AppendOutcome {
-            session: Some(update.view()),
-            record,
-            duplicate,
-        };
-        let effect = (!changes.is_empty()).then(|| Effect::new(changes, dropped_turns));
-        Ok(Decision::used(outcome, effect))
+        let AppendDecision { record, changes } = appended;
+        Ok(decision(update, record, changes, false))
     }
 
     /// Calibrates token counts by the reported usage for the session's last window.
@@ -130,6 +110,31 @@ impl Commands {
             }
         }
     }
+}
+
+/// The decision of a command that appends turns. Without changes, it is a duplicate.
+pub(super) fn decision(
+    update: &mut Update<'_>,
+    record: KeyRecord,
+    mut changes: Vec<Change>,
+    unloads: bool,
+) -> Decision<AppendOutcome> {
+    let duplicate = changes.is_empty();
+    let outcome = |session| AppendOutcome {
+        session,
+        record,
+        duplicate,
+    };
+    if duplicate && update.is_new {
+        // The original's generation has ended. Do not start a new one for a duplicate.
+        return Decision::unused(outcome(None), None);
+    }
+    // A duplicate still counts as a use. The touch is journaled after the original append.
+    if duplicate && update.may_note_use {
+        changes.push(update.session.touch(update.now));
+    }
+    let outcome = outcome(Some(update.view()));
+    Decision::used(outcome, Effect::new(changes, unloads))
 }
 
 /// Hides the live generation in an error if this command would have started it.

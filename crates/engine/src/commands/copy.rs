@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::idempotency::{IdempotencyKey, KeyRecord};
+use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
 use memoird_core::options::OptionsPatch;
 use memoird_core::session::{AppendCommand, Head};
@@ -14,13 +14,11 @@ use memoird_core::turn::NewTurn;
 use memoird_store::{JournalRange, Store, StoreError, encoding};
 use tokio::sync::{AcquireError, SemaphorePermit};
 
-use super::append::queue_bytes;
-use super::handle::Commands;
+use super::Commands;
+use super::append::{AppendOutcome, decision, queue_bytes};
 use crate::error::EngineError;
 use crate::memory_use::CallBytes;
-use crate::sessions::{
-    Decision, Effect, SessionRef, SessionView, Update, UpdateOptions, WhenAbsent,
-};
+use crate::sessions::{Decision, SessionRef, Update, UpdateOptions, WhenAbsent};
 use crate::tenants::Tenant;
 
 /// Maximum turns and bytes of a copy, which is a single change and in memory as a whole.
@@ -47,16 +45,6 @@ pub struct CopyCommand {
     /// If the target is live, end it without hooks. Otherwise reject the copy.
     pub replaces: bool,
     pub idempotency: Option<IdempotencyKey>,
-}
-
-#[derive(Clone, Debug)]
-pub struct CopyOutcome {
-    /// The copy. `None` for a duplicate if the session has since ended.
-    pub session: Option<SessionView>,
-    /// Record of this copy, or of the original one for a duplicate.
-    pub record: KeyRecord,
-    /// Whether the idempotency key was already used, so that nothing was copied.
-    pub duplicate: bool,
 }
 
 #[derive(Default)]
@@ -104,7 +92,7 @@ impl Commands {
         tenant: &Arc<Tenant>,
         session: &SessionId,
         command: CopyCommand,
-    ) -> Result<CopyOutcome, EngineError> {
+    ) -> Result<AppendOutcome, EngineError> {
         let source = SessionRef::new(tenant, session);
         let target = SessionRef::new(tenant, &command.target);
         let mut append = AppendCommand {
@@ -143,7 +131,7 @@ impl Commands {
         append: &AppendCommand,
         contents: &[Arc<[u8]>],
         replaces: bool,
-    ) -> Result<Option<CopyOutcome>, EngineError> {
+    ) -> Result<Option<AppendOutcome>, EngineError> {
         let bytes = bytes_of(contents) + queue_bytes(append, &target.tenant);
         let options = UpdateOptions {
             when_absent: WhenAbsent::Start,
@@ -351,7 +339,7 @@ fn decide(
     append: &AppendCommand,
     contents: &[Arc<[u8]>],
     replaces: bool,
-) -> Result<Decision<Option<CopyOutcome>>, EngineError> {
+) -> Result<Decision<Option<AppendOutcome>>, EngineError> {
     let (limits, now) = (&update.policy.limits, update.now);
     let is_known = update.session.knows(append.idempotency, limits, now);
     if !is_known && !update.is_new && !replaces {
@@ -376,19 +364,6 @@ fn decide(
                 *update.session = before.clone();
             }
         })?;
-    let duplicate = made.changes.is_empty();
-    let record = made.record;
     changes.extend(made.changes);
-    let is_ended = duplicate && update.is_new;
-    let outcome = CopyOutcome {
-        session: (!is_ended).then(|| update.view()),
-        record,
-        duplicate,
-    };
-    if is_ended {
-        return Ok(Decision::unused(Some(outcome), None));
-    }
-    let dropped_turns = if duplicate { 0 } else { record.dropped_turns };
-    let effect = (!changes.is_empty()).then(|| Effect::new(changes, dropped_turns));
-    Ok(Decision::used(Some(outcome), effect))
+    Ok(decision(update, made.record, changes, false).map(Some))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use memoird_core::change::EndReason;
 use memoird_core::ids::{Generation, SessionId};
 
-use super::handle::Commands;
+use super::Commands;
 use crate::error::EngineError;
 use crate::sessions::{Decision, Effect, SessionRef, SessionView, UpdateOptions};
 use crate::tenants::Tenant;
@@ -42,10 +42,9 @@ impl Commands {
             .sessions
             .update(&session, UpdateOptions::of_live(0), |update| {
                 let ended = update.session.head().generation;
-                let changes = update.restart(run_hooks);
-                let effect = Effect::new(changes, 0);
+                let effect = Effect::new(update.restart(run_hooks), false);
                 let outcome = (update.view(), ended);
-                Ok::<_, EngineError>(Decision::used(outcome, Some(effect)))
+                Ok::<_, EngineError>(Decision::used(outcome, effect))
             });
         reset.await
     }

@@ -7,7 +7,7 @@ use memoird_core::ids::{Generation, SessionId, Subject};
 use memoird_core::session::Session;
 use memoird_store::{JournalRange, encoding};
 
-use super::handle::Commands;
+use super::Commands;
 use crate::error::EngineError;
 use crate::sessions::{SessionRef, SessionView};
 use crate::tenants::Tenant;
@@ -100,7 +100,8 @@ impl Commands {
             HistoryScope::Longest => !self.shared.sessions.have_journal(),
         };
         let page = if is_live {
-            self.live_history(&session, query).await?
+            let read = |session: &Session, view| live_page(session, view, query);
+            self.shared.sessions.view(&session, read).await?
         } else {
             match self.newest_in_memory(&session, query).await? {
                 Some(page) => Some(page),
@@ -111,16 +112,6 @@ impl Commands {
             session: session.key.session.clone(),
             generation: query.generation,
         })
-    }
-
-    async fn live_history(
-        &self,
-        session: &SessionRef,
-        query: HistoryQuery,
-    ) -> Result<Option<HistoryPage>, EngineError> {
-        let sessions = &self.shared.sessions;
-        let read = |session: &Session, view| live_page(session, view, query);
-        sessions.view(session, read).await
     }
 
     /// Serves a journal query for the newest turns from memory, if the history has all of them.

@@ -4,19 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use memoird_core::CoreError;
-use memoird_core::change::Change;
 use memoird_core::idempotency::{Fingerprint, KeyRecord};
 use memoird_core::ids::SessionId;
 use memoird_core::session::{RewindCommand, RewindDecision};
 use memoird_store::{JournalRange, encoding};
 
-use super::append::{of_new, queue_bytes};
-use super::handle::Commands;
+use super::Commands;
+use super::append::{decision, of_new, queue_bytes};
 use crate::compaction::CompactionRequest;
 use crate::error::EngineError;
-use crate::sessions::{
-    Decision, Effect, SessionRef, SessionView, Update, UpdateOptions, WhenAbsent,
-};
+use crate::sessions::{Decision, SessionRef, SessionView, Update, UpdateOptions, WhenAbsent};
 use crate::tenants::Tenant;
 
 /// Maximum bytes of removed turns that are returned. The last one may exceed it.
@@ -259,47 +256,21 @@ fn decide(
     let RewindDecision {
         record,
         removed,
-        mut changes,
+        changes,
         must_reload,
     } = update
         .session
         .rewind(key, command, limits, now, &encoding::seal, is_stored)
         .map_err(|refusal| of_new(update.is_new, refusal))?;
-    let duplicate = changes.is_empty();
-    if duplicate && update.is_new {
-        // The original's generation has ended. Do not start a new one for a duplicate.
-        let outcome = RewindOutcome {
-            session: None,
+    let decision = decision(update, record, changes, must_reload);
+    Ok(decision.map(|appended| {
+        Some(RewindOutcome {
+            session: appended.session,
             record,
-            removed: RemovedTurns::default(),
-            duplicate,
-        };
-        return Ok(Decision::unused(Some(outcome), None));
-    }
-    if duplicate && update.may_note_use {
-        changes.push(update.session.touch(now));
-    }
-    let dropped_turns = if duplicate { 0 } else { record.dropped_turns };
-    let outcome = RewindOutcome {
-        session: Some(update.view()),
-        record,
-        removed: limit_removed(removed),
-        duplicate,
-    };
-    let effect = effect_of(changes, dropped_turns, must_reload);
-    Ok(Decision::used(Some(outcome), effect))
-}
-
-/// The changes to write. With `must_reload`, only the journal knows the summary afterwards.
-pub(super) fn effect_of(
-    changes: Vec<Change>,
-    dropped_turns: u64,
-    must_reload: bool,
-) -> Option<Effect> {
-    (must_reload || !changes.is_empty()).then(|| Effect {
-        unloads: must_reload,
-        ..Effect::new(changes, dropped_turns)
-    })
+            removed: limit_removed(removed),
+            duplicate: appended.duplicate,
+        })
+    }))
 }
 
 /// Limits the removed turns to those that are returned.

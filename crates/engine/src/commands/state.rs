@@ -7,7 +7,7 @@ use memoird_core::ids::SessionId;
 use memoird_core::options::OptionsPatch;
 use memoird_core::state::{State, StatePatch};
 
-use super::handle::Commands;
+use super::Commands;
 use crate::error::EngineError;
 use crate::sessions::{Decision, Effect, SessionRef, Update, UpdateOptions, WhenAbsent};
 use crate::tenants::Tenant;
@@ -83,12 +83,12 @@ impl Commands {
                 }
             };
             let decided = patched.map(|decided| update.session.set_options(decided));
-            let effect = Effect::new([change].into_iter().chain(decided).collect(), 0);
+            let effect = Effect::new([change].into_iter().chain(decided).collect(), false);
             let outcome = PatchOutcome {
                 state,
                 duplicate: false,
             };
-            Ok::<_, EngineError>(Decision::used(outcome, Some(effect)))
+            Ok::<_, EngineError>(Decision::used(outcome, effect))
         });
         patched.await
     }

@@ -9,11 +9,10 @@ use memoird_core::session::TurnUpdate;
 use memoird_core::turn::{NewTurn, Turn};
 use memoird_store::{JournalRange, encoding};
 
-use super::handle::Commands;
+use super::Commands;
 use super::history::{HistoryQuery, HistoryScope};
-use super::rewind::effect_of;
 use crate::error::EngineError;
-use crate::sessions::{Decision, SessionRef, SessionView, Update, UpdateOptions};
+use crate::sessions::{Decision, Effect, SessionRef, SessionView, Update, UpdateOptions};
 use crate::tenants::Tenant;
 
 /// Attempts to update a turn from the journal. A new generation may start in between.
@@ -47,11 +46,6 @@ pub struct TurnUpdateOutcome {
     pub is_removed: bool,
 }
 
-struct FoundTurn {
-    seq: u64,
-    generation: Generation,
-}
-
 /// A turn that is only in the journal.
 struct JournaledTurn {
     generation: Option<Generation>,
@@ -79,9 +73,9 @@ impl Commands {
         let seq = match &command.turn_name {
             TurnRef::Seq(seq) => *seq,
             TurnRef::ClientId(id) => {
-                let found = self.find_client_id(tenant, session, id).await?;
-                command.expected_generation.get_or_insert(found.generation);
-                found.seq
+                let (generation, seq) = self.find_client_id(tenant, session, id).await?;
+                command.expected_generation.get_or_insert(generation);
+                seq
             }
         };
         let session = SessionRef::new(tenant, session);
@@ -108,7 +102,7 @@ impl Commands {
         tenant: &Arc<Tenant>,
         session: &SessionId,
         client_id: &str,
-    ) -> Result<FoundTurn, EngineError> {
+    ) -> Result<(Generation, u64), EngineError> {
         let live = SessionRef::new(tenant, session);
         let head = self.shared.sessions.head(&live).await?.head;
         let mut range = JournalRange {
@@ -143,10 +137,7 @@ impl Commands {
         let (session, client_id) = (session.clone(), client_id.to_owned());
         match *seqs {
             [] => Err(EngineError::ClientIdNotFound { session, client_id }),
-            [seq] => Ok(FoundTurn {
-                seq,
-                generation: head.generation,
-            }),
+            [seq] => Ok((head.generation, seq)),
             [first, second, ..] => Err(EngineError::ClientIdNotUnique {
                 session,
                 client_id,
@@ -200,7 +191,8 @@ impl Commands {
                 content: decided.content,
                 is_removed,
             };
-            let effect = effect_of(decided.changes, decided.dropped_turns, decided.must_reload);
+            // With `must_reload`, only the journal knows the summary afterwards.
+            let effect = Effect::new(decided.changes, decided.must_reload);
             Ok(Decision::unused(Some(outcome), effect))
         });
         let Some(mut outcome) = updated.await? else {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use memoird_store::Store;
+
 use crate::erasure::Erasures;
 use crate::hooks::Outbox;
 use crate::machine::Machine;
@@ -33,11 +35,8 @@ impl Worker for ClusterWorker {
         self.outbox.notify();
         self.erasures.check_for_jobs();
         let own = self.machine.now().steady;
-        let synced = self
-            .store
-            .run(None, move |store| store.sync_clock(own))
-            .await
-            .map_err(|error| WorkError(error.to_string()))?;
+        let sync = move |store: &dyn Store| store.sync_clock(own);
+        let synced = self.store.run(None, sync).await?;
         self.machine.advance_to(synced);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::time::{Steady, Timestamp};
-use memoird_store::{EventExchange, EventSubscription, PostedEvent};
+use memoird_store::{EventExchange, EventSubscription, PostedEvent, Store};
 use tracing::warn;
 
 use crate::events::EventMessage;
@@ -56,12 +56,8 @@ impl Worker for EventExchanger {
         self.has_more = posted.len() >= EVENTS_POSTED_MAX;
         let watched = self.events.signal().watched();
         let exchange = EventExchange { watched, posted };
-        let exchanging = self
-            .store
-            .run(None, move |store| store.exchange_events(exchange));
-        let reply = exchanging
-            .await
-            .map_err(|error| WorkError(error.to_string()))?;
+        let call = move |store: &dyn Store| store.exchange_events(exchange);
+        let reply = self.store.run(None, call).await?;
         for (tenant, number) in posted_up_to {
             tenant.events.note_posted(number);
         }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_core::ids::{Generation, HookName};
+use memoird_core::ids::{Generation, HookName, SessionKey};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
 use memoird_store::DeliveryOutcome;
@@ -278,7 +278,7 @@ impl Dispatcher {
         })
     }
 
-    fn publish(&self, key: &memoird_core::ids::SessionKey, recorded: &DeliveryOutcome) {
+    fn publish(&self, key: &SessionKey, recorded: &DeliveryOutcome) {
         let DeliveryOutcome {
             id,
             state,
@@ -368,18 +368,15 @@ impl Dispatcher {
     }
 
     /// One round: records finished attempts, and starts due deliveries.
-    async fn round(&mut self) -> Result<(), WorkError> {
+    async fn round(&mut self) -> Result<(), EngineError> {
         let config = self.hooks.shared.outbox.config();
         if !Arc::ptr_eq(&config, &self.config) {
             self.apply_config(config);
         }
         self.take_all_finished();
-        let recorded = self.record_outcomes().await;
-        recorded.map_err(|error| WorkError(error.to_string()))?;
-        let started = self.start_attempts().await;
-        started.map_err(|error| WorkError(error.to_string()))?;
-        let told = self.log_unknown_hooks().await;
-        told.map_err(|error| WorkError(error.to_string()))
+        self.record_outcomes().await?;
+        self.start_attempts().await?;
+        self.log_unknown_hooks().await
     }
 }
 
@@ -408,7 +405,7 @@ impl Worker for Dispatcher {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        self.round().await
+        Ok(self.round().await?)
     }
 
     /// Lets running attempts finish. Without a journal, also makes all pending deliveries.
@@ -452,11 +449,10 @@ impl Dispatcher {
                 self.round().await
             } else {
                 self.take_all_finished();
-                let recorded = self.record_outcomes().await;
-                recorded.map_err(|error| WorkError(error.to_string()))
+                self.record_outcomes().await
             };
-            if let Err(WorkError(detail)) = round {
-                warn!(detail, "deliveries could not be drained");
+            if let Err(error) = round {
+                warn!(%error, "deliveries could not be drained");
                 return;
             }
             if is_last_chance && self.next_due().is_some() {
@@ -471,9 +467,5 @@ impl Dispatcher {
 }
 
 fn shortened(problem: &str) -> String {
-    let mut end = problem.len().min(PROBLEM_BYTES_MAX);
-    while !problem.is_char_boundary(end) {
-        end -= 1;
-    }
-    problem[..end].to_owned()
+    problem[..problem.floor_char_boundary(PROBLEM_BYTES_MAX)].to_owned()
 }

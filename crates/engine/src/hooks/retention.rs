@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use memoird_core::time::Steady;
-use memoird_store::{PruneBefore, PruneBounds};
+use memoird_store::{PruneBefore, PruneBounds, Store};
 
 use super::Hooks;
 use crate::machine::Stopwatch;
@@ -109,10 +109,8 @@ impl Worker for RetentionWorker {
                 PAGES_MAX
             },
         };
-        let pruned = shared
-            .store
-            .run(None, move |store| store.prune(before, bounds));
-        let left = pruned.await.map_err(|error| WorkError(error.to_string()))?;
+        let prune = move |store: &dyn Store| store.prune(before, bounds);
+        let left = shared.store.run(None, prune).await?;
         self.has_more = left.rows || (left.pages && is_idle);
         Ok(())
     }

@@ -14,12 +14,16 @@ use memoird_core::ids::{SessionKey, TenantId};
 use memoird_core::session::Head;
 use memoird_core::time::Steady;
 use memoird_store::{LiveOrder, LiveQuery, Store};
+use parking_lot::Mutex;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::end::{EndAttempt, EndCondition, EndRequest, EndedSession, EndedSlot};
 use super::expiry::ENDS_PER_BATCH;
-use super::handle::{SessionRef, Sessions};
+use super::freshness::VersionCheck;
 use super::listing::SessionOrder;
 use super::slot::{Slot, SlotState};
+use super::{SessionRef, Sessions};
+use crate::cluster::Cluster;
 use crate::error::EngineError;
 use crate::machine::Stopwatch;
 use crate::tenants::{NEVER_MS, Tenant};
@@ -37,6 +41,34 @@ const CACHED_MAX: usize = 100_000;
 /// Maximum number of sessions dropped from memory per step.
 const DROPPED_MAX: usize = 8_192;
 
+/// Session counts and version checks of a cluster member.
+#[derive(Debug)]
+pub(super) struct ClusterState {
+    pub(super) cluster: Cluster,
+    pub(super) version_checks: UnboundedSender<VersionCheck>,
+    /// Receives the version checks. Taken by their worker.
+    pub(super) requested_checks: Mutex<Option<UnboundedReceiver<VersionCheck>>>,
+    /// Number of live sessions by tenant, as of the last count.
+    counts: Mutex<BTreeMap<TenantId, usize>>,
+}
+
+impl ClusterState {
+    pub(super) fn new(cluster: Cluster) -> Self {
+        let (version_checks, requested_checks) = mpsc::unbounded_channel();
+        Self {
+            cluster,
+            version_checks,
+            requested_checks: Mutex::new(Some(requested_checks)),
+            counts: Mutex::default(),
+        }
+    }
+
+    /// Number of a tenant's live sessions in the journal, as of the last count.
+    pub(super) fn count(&self, tenant: &TenantId) -> usize {
+        self.counts.lock().get(tenant).copied().unwrap_or(0)
+    }
+}
+
 impl Sessions {
     /// Counts the live sessions of all daemons, by tenant.
     async fn count_in_journal(&self) -> Result<BTreeMap<TenantId, usize>, EngineError> {
@@ -48,7 +80,7 @@ impl Sessions {
             .map(|(tenant, live)| (tenant, count(live)))
             .collect();
         if let Some(shared) = &self.shared.cluster {
-            shared.set_counts(&counted);
+            shared.counts.lock().clone_from(&counted);
         }
         Ok(counted)
     }
@@ -269,25 +301,6 @@ impl ClusterSessionsWorker {
         let shared = self.sessions.shared.cluster.as_ref();
         shared.is_some_and(|shared| shared.cluster.leads())
     }
-
-    async fn run_once(&mut self) -> Result<(), EngineError> {
-        self.sessions.drop_idle_from_memory();
-        let watch = Stopwatch::start();
-        let counts = self.sessions.count_in_journal().await?;
-        self.count_time = watch.elapsed();
-        if !self.leads() {
-            self.sweep_at = None;
-            return Ok(());
-        }
-        self.sessions.enforce_caps_in_journal(counts).await?;
-        let now = self.sessions.now().steady;
-        if self.sweep_at.is_none_or(|at| at <= now) {
-            self.sessions.sweep_journal(None).await?;
-            let pause_ms = self.sessions.sweep_pause_ms();
-            self.sweep_at = Some(Steady(now.0.saturating_add(pause_ms)));
-        }
-        Ok(())
-    }
 }
 
 impl Worker for ClusterSessionsWorker {
@@ -305,26 +318,32 @@ impl Worker for ClusterSessionsWorker {
         let Some(shared) = &self.sessions.shared.cluster else {
             return std::future::pending().await;
         };
-        // A new leader starts without a pause.
         let mut cluster = shared.cluster.clone();
         let led = cluster.leads();
-        let begins = async {
-            if led {
-                std::future::pending::<()>().await;
-            } else {
-                cluster.lead().await;
-            }
-        };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = begins => {}
+            // A new leader starts without a pause.
+            () = cluster.lead(), if !led => {}
         }
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        self.run_once()
-            .await
-            .map_err(|error| WorkError(error.to_string()))
+        self.sessions.drop_idle_from_memory();
+        let watch = Stopwatch::start();
+        let counts = self.sessions.count_in_journal().await?;
+        self.count_time = watch.elapsed();
+        if !self.leads() {
+            self.sweep_at = None;
+            return Ok(());
+        }
+        self.sessions.enforce_caps_in_journal(counts).await?;
+        let now = self.sessions.now().steady;
+        if self.sweep_at.is_none_or(|at| at <= now) {
+            self.sessions.sweep_journal(None).await?;
+            let pause_ms = self.sessions.sweep_pause_ms();
+            self.sweep_at = Some(Steady(now.0.saturating_add(pause_ms)));
+        }
+        Ok(())
     }
 }
 

@@ -9,9 +9,9 @@ use memoird_core::time::{Now, Steady};
 
 use super::census::SessionReservation;
 use super::end_listener::Ending;
-use super::handle::{ATTEMPTS_MAX, SessionRef, Sessions, Submission};
+use super::freshness::ObservedVersion;
 use super::slot::{Slot, SlotInner, SlotState};
-use super::version_checks::ObservedVersion;
+use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
 use crate::tenants::Tenant;
@@ -147,11 +147,15 @@ impl Sessions {
                 at,
             }),
         };
-        let mut submission = Submission::new(vec![end]);
         let successor_reservation =
             successor.map(|tenant| SessionReservation::new(&self.shared.census, tenant));
-        submission.successor.clone_from(&successor_reservation);
-        let submitted = self.submit(slot, inner, permit, submission);
+        let submitted = self.submit(
+            slot,
+            inner,
+            permit,
+            vec![end],
+            successor_reservation.clone(),
+        );
         let previous = self.mark_ended(slot, inner, successor);
         if let (SlotState::Loaded(mut session), false) = (previous, self.shared.journal.is_on())
             && let Some(keys) = session.take_keys()

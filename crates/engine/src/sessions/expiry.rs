@@ -8,8 +8,8 @@ use tracing::debug;
 
 use super::end::{EndAttempt, EndRequest, EndedSession};
 use super::evict::correct_place;
-use super::handle::{SessionRef, Sessions};
 use super::slot::Slot;
+use super::{SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::journal::Submitted;
 use crate::machine::Stopwatch;
@@ -56,10 +56,9 @@ impl Worker for Sweeper {
 
     async fn step(&mut self) -> Result<(), WorkError> {
         self.is_overdue = true;
-        let failed = |error: EngineError| WorkError(error.to_string());
         // Sessions may exceed the caps if they could not be evicted before.
-        self.sessions.enforce_caps().await.map_err(failed)?;
-        let ended = self.sessions.sweep(None).await.map_err(failed)?;
+        self.sessions.enforce_caps().await?;
+        let ended = self.sessions.sweep(None).await?;
         self.is_overdue = false;
         if !ended.is_empty() {
             debug!(sessions = ended.len(), "expired sessions ended");

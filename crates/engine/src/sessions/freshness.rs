@@ -8,12 +8,42 @@ use std::sync::Arc;
 
 use memoird_core::ids::Generation;
 use memoird_store::Store;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
 
-use super::handle::Sessions;
-use super::slot::Slot;
-use super::version_checks::{ObservedVersion, VersionChecks};
+use super::Sessions;
+use super::slot::{Slot, SlotInner};
 use crate::error::EngineError;
 use crate::worker::{WorkError, Worker};
+
+/// Maximum number of versions per check.
+const CHECKS_PER_BATCH: usize = 1_024;
+
+/// The version of a session that a call observed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ObservedVersion {
+    pub(super) generation: Generation,
+    pub(super) ticket: u64,
+    pub(super) epoch: u32,
+}
+
+impl ObservedVersion {
+    /// The version under a held lock. `None` if not even the head is in memory.
+    pub(super) fn new(inner: &SlotInner) -> Option<Self> {
+        Some(Self {
+            generation: inner.head()?.generation,
+            ticket: inner.ticket,
+            epoch: inner.epoch,
+        })
+    }
+}
+
+/// A request to compare a version with the journal.
+#[derive(Debug)]
+pub(super) struct VersionCheck {
+    generation: Generation,
+    reply: oneshot::Sender<Result<bool, EngineError>>,
+}
 
 impl Sessions {
     /// Whether the observed version is durable and, in a cluster, the newest since the call began.
@@ -29,7 +59,14 @@ impl Sessions {
         let Some(cluster) = self.shared.cluster.as_ref().filter(|_| is_durable) else {
             return Ok(is_durable);
         };
-        let is_newest = cluster.version_checks.compare(observed.generation).await?;
+        let (reply, is_newest) = oneshot::channel();
+        let check = VersionCheck {
+            generation: observed.generation,
+            reply,
+        };
+        // Both fail once the worker that checks has stopped.
+        let _ = cluster.version_checks.send(check);
+        let is_newest = is_newest.await.unwrap_or(Err(EngineError::Stopping))?;
         let mut inner = slot.lock();
         if inner.epoch != observed.epoch {
             return Ok(false);
@@ -62,18 +99,20 @@ impl Sessions {
     }
 }
 
+/// Worker that answers version checks. Their calls get [`EngineError::Stopping`] once it is dropped.
 pub(super) struct FreshnessWorker {
     sessions: Sessions,
+    requested: UnboundedReceiver<VersionCheck>,
+    checks: Vec<VersionCheck>,
 }
 
 impl FreshnessWorker {
-    pub(super) fn new(sessions: Sessions) -> Self {
-        Self { sessions }
-    }
-
-    fn version_checks(&self) -> Option<&VersionChecks> {
-        let cluster = self.sessions.shared.cluster.as_ref();
-        cluster.map(|cluster| &cluster.version_checks)
+    pub(super) fn new(sessions: Sessions, requested: UnboundedReceiver<VersionCheck>) -> Self {
+        Self {
+            sessions,
+            requested,
+            checks: Vec::new(),
+        }
     }
 }
 
@@ -83,17 +122,12 @@ impl Worker for FreshnessWorker {
     }
 
     async fn wait(&mut self) {
-        let Some(checks) = self.version_checks() else {
-            return std::future::pending().await;
-        };
-        checks.wait().await;
+        let checks = &mut self.checks;
+        self.requested.recv_many(checks, CHECKS_PER_BATCH).await;
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        let checks = self
-            .version_checks()
-            .map(VersionChecks::take)
-            .unwrap_or_default();
+        let checks = std::mem::take(&mut self.checks);
         let mut generations: Vec<Generation> =
             checks.iter().map(|check| check.generation).collect();
         generations.sort_unstable();
@@ -116,11 +150,5 @@ impl Worker for FreshnessWorker {
         }
         // Errors were returned to the callers, so the worker needs no backoff.
         Ok(())
-    }
-
-    async fn finish(&mut self) {
-        if let Some(checks) = self.version_checks() {
-            checks.close();
-        }
     }
 }

@@ -6,9 +6,10 @@ use memoird_core::idempotency::Keys;
 use memoird_core::ids::SessionKey;
 use memoird_core::session::{Head, Session};
 use memoird_store::Store;
+use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::handle::{SessionRef, Sessions};
 use super::slot::{Slot, SlotState};
+use super::{SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
@@ -224,13 +225,20 @@ fn needs_load(state: &SlotState) -> bool {
     matches!(state, SlotState::OnDisk(_) | SlotState::Stale)
 }
 
+/// Worker that reloads sessions after failed writes.
 pub(super) struct ReloadWorker {
     sessions: Sessions,
+    failed: UnboundedReceiver<Arc<Slot>>,
+    next: Option<Arc<Slot>>,
 }
 
 impl ReloadWorker {
-    pub(super) fn new(sessions: Sessions) -> Self {
-        Self { sessions }
+    pub(super) fn new(sessions: Sessions, failed: UnboundedReceiver<Arc<Slot>>) -> Self {
+        Self {
+            sessions,
+            failed,
+            next: None,
+        }
     }
 }
 
@@ -240,21 +248,19 @@ impl Worker for ReloadWorker {
     }
 
     async fn wait(&mut self) {
-        let queue = &self.sessions.shared.reload_queue;
-        queue.wait().await;
+        self.next = self.failed.recv().await;
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        let queue = &self.sessions.shared.reload_queue;
-        let Some(slot) = queue.pop() else {
+        let Some(slot) = self.next.take() else {
             return Ok(());
         };
         if let Err(error) = self.sessions.restore(&slot).await {
-            queue.push(slot);
-            return Err(WorkError(error.to_string()));
+            // Others are tried first.
+            let _ = self.sessions.shared.failed.send(slot);
+            return Err(error.into());
         }
         // Its room may have been reassigned in the meantime.
-        let enforced = self.sessions.enforce_caps().await;
-        enforced.map_err(|error| WorkError(error.to_string()))
+        Ok(self.sessions.enforce_caps().await?)
     }
 }

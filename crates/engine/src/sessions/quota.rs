@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use memoird_store::Store;
 
-use super::handle::Sessions;
+use super::Sessions;
 use crate::machine::Stopwatch;
 use crate::worker::{WorkError, Worker};
 
@@ -67,16 +67,10 @@ impl Worker for QuotaCounter {
             .map(|tenant| (tenant.id.clone(), tenant.stats.journal_bytes()))
             .collect();
         let watch = Stopwatch::start();
-        let outcome = match shared.store() {
-            Ok(store) => store.run(None, <dyn Store>::turn_bytes).await,
-            Err(error) => Err(error),
-        };
+        let outcome = shared.store()?.run(None, <dyn Store>::turn_bytes).await;
         let pause = watch.elapsed().saturating_mul(PAUSE_TIMES);
         self.pause = Some(pause.clamp(PAUSE_MIN, PAUSE_MAX));
-        let counted: HashMap<_, _> = outcome
-            .map_err(|error| WorkError(error.to_string()))?
-            .into_iter()
-            .collect();
+        let counted: HashMap<_, _> = outcome?.into_iter().collect();
         for tenant in shared.tenants.all() {
             let known = before.get(&tenant.id).copied().unwrap_or_default();
             let bytes = counted.get(&tenant.id).copied().unwrap_or_default();

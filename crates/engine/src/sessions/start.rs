@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use super::handle::{SessionRef, Sessions, Submission};
 use super::slot::SessionVersion;
 use super::slot::{Slot, SlotState};
 use super::update::{Decided, Decision, Effect, Update, UpdateOptions, WaitFor};
+use super::{SessionRef, Sessions};
 use crate::error::EngineError;
 
 impl Sessions {
@@ -55,12 +55,7 @@ impl Sessions {
             sessions: self,
         })?;
         let outcome = decision.outcome;
-        let Some(Effect {
-            mut changes,
-            dropped_turns,
-            ..
-        }) = decision.effect
-        else {
+        let Some(Effect { mut changes, .. }) = decision.effect else {
             let wait = WaitFor::Nothing;
             return Ok(Some(Decided { outcome, wait }));
         };
@@ -76,9 +71,7 @@ impl Sessions {
         let state = SlotState::Loaded(fresh);
         let slot = Slot::new(session.key.clone(), tenant, orders, state);
         let mut inner = slot.lock();
-        let mut submission = Submission::new(changes);
-        submission.dropped_turns = dropped_turns;
-        let submitted = self.submit(&slot, &mut inner, permit, submission);
+        let submitted = self.submit(&slot, &mut inner, permit, changes, None);
         inner.list(&slot);
         self.shared.table.insert(&slot);
         drop(inner);

@@ -15,11 +15,11 @@ use memoird_core::session::Session;
 use memoird_core::time::Now;
 
 use super::end::EndRequest;
-use super::handle::{ATTEMPTS_MAX, SessionRef, Sessions, Submission};
+use super::freshness::ObservedVersion;
 use super::slot::SessionVersion;
 use super::slot::{Slot, SlotInner, SlotState, is_breaker_open};
-use super::version_checks::ObservedVersion;
 use super::view::SessionView;
+use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
 use crate::tenants::{Policy, Tenant};
@@ -96,8 +96,6 @@ pub(crate) struct Decision<T> {
 /// Changes of a decision to write.
 pub(crate) struct Effect {
     pub(crate) changes: Vec<Change>,
-    /// Number of turns that the changes remove from the history.
-    pub(crate) dropped_turns: u64,
     /// Whether to unload the session's content afterwards.
     pub(crate) unloads: bool,
 }
@@ -119,6 +117,15 @@ impl<T> Decision<T> {
         }
     }
 
+    pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Decision<U> {
+        Decision {
+            outcome: map(self.outcome),
+            effect: self.effect,
+            is_use: self.is_use,
+            is_answer: self.is_answer,
+        }
+    }
+
     /// A decision without changes whose outcome is not yet returned to a client.
     pub(crate) fn intermediate(outcome: T) -> Self {
         Self {
@@ -129,16 +136,16 @@ impl<T> Decision<T> {
 }
 
 impl Effect {
-    pub(crate) fn new(changes: Vec<Change>, dropped_turns: u64) -> Self {
-        Self {
-            changes,
-            dropped_turns,
-            unloads: false,
-        }
+    /// `None` if there is nothing to write or unload.
+    pub(crate) fn new(changes: Vec<Change>, unloads: bool) -> Option<Self> {
+        (unloads || !changes.is_empty()).then_some(Self { changes, unloads })
     }
 
     pub(crate) fn change(change: Change) -> Self {
-        Self::new(vec![change], 0)
+        Self {
+            changes: vec![change],
+            unloads: false,
+        }
     }
 }
 
@@ -459,9 +466,7 @@ impl Sessions {
         effect: Effect,
         permit: Permit,
     ) -> Submitted {
-        let mut submission = Submission::new(effect.changes);
-        submission.dropped_turns = effect.dropped_turns;
-        let submitted = self.submit(slot, inner, permit, submission);
+        let submitted = self.submit(slot, inner, permit, effect.changes, None);
         if effect.unloads
             && self.shared.journal.is_on()
             && let Some(head) = inner.head().cloned()

@@ -12,9 +12,9 @@ use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::{JournalPage, JournalRange, Store};
 
-use super::handle::{ATTEMPTS_MAX, SessionRef, Sessions};
+use super::freshness::ObservedVersion;
 use super::slot::{Slot, SlotInner};
-use super::version_checks::ObservedVersion;
+use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::tenants::{NEVER_MS, Tenant};
 

@@ -4,7 +4,7 @@ use memoird_core::CoreError;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
-    CopyCommand, CopyOutcome, Durability, EngineConfig, EngineError, TurnRef, TurnUpdateCommand,
+    AppendOutcome, CopyCommand, Durability, EngineConfig, EngineError, TurnRef, TurnUpdateCommand,
     TurnUpdateOutcome,
 };
 use memoird_store::encoding;
@@ -49,7 +49,7 @@ impl Bot {
         session: &str,
         target: &str,
         replaces: bool,
-    ) -> Result<CopyOutcome, EngineError> {
+    ) -> Result<AppendOutcome, EngineError> {
         let command = CopyCommand {
             generation: None,
             through_seq: 0,

@@ -9,9 +9,8 @@ use memoird_core::ids::TenantId;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, CopyOutcome, DeliveryView, EndedSession, PatchOutcome, RewindOutcome,
-    SessionListPosition, SessionOrder, SessionView, StatsSnapshot, TenantSnapshot,
-    TurnUpdateOutcome,
+    AppendOutcome, DeliveryView, EndedSession, PatchOutcome, RewindOutcome, SessionListPosition,
+    SessionOrder, SessionView, StatsSnapshot, TenantSnapshot, TurnUpdateOutcome,
 };
 use memoird_proto::v1;
 use memoird_store::DeliveryCount;
@@ -92,7 +91,7 @@ pub(crate) fn rewound(
     })
 }
 
-pub(crate) fn copied(target: String, outcome: &CopyOutcome) -> v1::CopySessionResponse {
+pub(crate) fn copied(target: String, outcome: &AppendOutcome) -> v1::CopySessionResponse {
     let record = &outcome.record;
     v1::CopySessionResponse {
         session: Some(session_of(target, outcome.session.as_ref(), record)),
