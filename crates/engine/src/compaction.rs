@@ -15,7 +15,6 @@ mod summarizer;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -292,8 +291,7 @@ impl Compaction {
                 Ok(Decision::unused(outcome, Some(effect)))
             });
         let (view, restored, number) = undone.await?;
-        let stats = &tenant.stats.compaction;
-        stats.undone.fetch_add(1, Ordering::Relaxed);
+        tenant.stats.compaction.lock().undone += 1;
         let kind = EventKind::CompactionUndone { number };
         self.sessions()
             .publish(&session, view.head.generation, kind);

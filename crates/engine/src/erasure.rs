@@ -86,23 +86,7 @@ struct ErasuresInner {
     done: watch::Sender<u64>,
     copies: TaskTracker,
     /// Wait reasons of open jobs, for operators.
-    waits: Mutex<HashMap<ErasureId, WaitReason>>,
-}
-
-#[derive(Debug)]
-struct WaitReason {
-    what: String,
-    /// Whether an attempt failed and will be repeated.
-    has_failed: bool,
-}
-
-impl WaitReason {
-    fn new(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            has_failed: false,
-        }
-    }
+    waits: Mutex<HashMap<ErasureId, String>>,
 }
 
 impl Erasures {
@@ -201,11 +185,8 @@ impl Erasures {
 
     /// Human-readable wait reason of an erasure. Empty if it does not wait or none is known here.
     pub fn waits_for(&self, id: ErasureId) -> String {
-        match self.shared.waits.lock().get(&id) {
-            None => String::new(),
-            Some(reason) if reason.has_failed => format!("{}{RETRY_SUFFIX}", reason.what),
-            Some(reason) => reason.what.clone(),
-        }
+        let waits = self.shared.waits.lock();
+        waits.get(&id).cloned().unwrap_or_default()
     }
 
     /// Tracks tasks that copy the daemon's files, while they run or their copies exist.
@@ -312,24 +293,17 @@ impl Worker for ErasureWorker {
             return Ok(());
         };
         let id = erasure.id;
-        let cleaned: Vec<Erasure> = match erasure.stage {
-            ErasureStage::Clean => {
-                let others = ready
-                    .into_iter()
-                    .filter(|job| job.stage == ErasureStage::Clean && job.id != id);
-                let cleaned = std::iter::once(erasure.clone()).chain(others);
-                cleaned.take(CLEANED_MAX).collect()
-            }
-            _ => Vec::new(),
-        };
-        let mut ids: BTreeSet<ErasureId> = cleaned.iter().map(|job| job.id).collect();
-        ids.insert(id);
+        let is_joined =
+            |job: &Erasure| is_cleaned(&erasure) && is_cleaned(job) && job.id != erasure.id;
+        let others = ready.into_iter().filter(is_joined);
+        let others: Vec<Erasure> = others.take(CLEANED_MAX - 1).collect();
+        let ids: Vec<ErasureId> = others.iter().map(|job| job.id).chain([id]).collect();
         let outcome = tokio::select! {
-            outcome = shared.advance(erasure, cleaned, &self.erasers) => outcome,
+            outcome = shared.advance(erasure, others, &self.erasers) => outcome,
             // The job resumes at the next start.
             () = self.stopping.cancelled() => return Ok(()),
         };
-        if let Err(problem) = &outcome {
+        if let Err(WorkError(problem)) = &outcome {
             warn!(job = %id, problem, "an erasure step failed and will be retried");
         }
         let now = shared.sessions.now().steady;
@@ -397,44 +371,46 @@ impl ErasureWorker {
 
 impl ErasuresInner {
     fn note_wait(&self, id: ErasureId, what: String) {
-        self.waits.lock().insert(id, WaitReason::new(what));
+        self.waits.lock().insert(id, what);
     }
 
-    fn note_outcome(&self, id: ErasureId, outcome: &Result<JobStep, String>) {
-        let mut waits = self.waits.lock();
+    fn note_outcome(&self, id: ErasureId, outcome: &Result<JobStep, WorkError>) {
         match outcome {
-            Ok(JobStep::Continue) => _ = waits.remove(&id),
-            Ok(JobStep::Wait(what)) => _ = waits.insert(id, WaitReason::new(*what)),
+            Ok(JobStep::Continue) => _ = self.waits.lock().remove(&id),
+            Ok(JobStep::Wait(what)) => self.note_wait(id, (*what).to_owned()),
             Ok(JobStep::LogHasReader) => {
                 let reader = "a reader holds an older snapshot of the journal";
-                waits.insert(id, WaitReason::new(reader));
+                self.note_wait(id, reader.to_owned());
             }
             // The log has the details.
             Err(_) => {
-                let reason = waits
-                    .entry(id)
-                    .or_insert_with(|| WaitReason::new("the journal"));
-                reason.has_failed = true;
+                let mut waits = self.waits.lock();
+                let what = waits.entry(id).or_insert_with(|| "the journal".to_owned());
+                if !what.ends_with(RETRY_SUFFIX) {
+                    what.push_str(RETRY_SUFFIX);
+                }
             }
         }
     }
 
-    /// Executes one step of a job. In the cleaning stage, the `cleaned` jobs are cleaned together.
+    /// Executes one step of a job. In the cleaning stage, the jobs in `others` are cleaned with it.
     async fn advance(
         &self,
         erasure: Erasure,
-        cleaned: Vec<Erasure>,
+        mut others: Vec<Erasure>,
         erasers: &[Arc<dyn Eraser>],
-    ) -> Result<JobStep, String> {
-        let advanced = match erasure.stage {
-            ErasureStage::Collect => self.collect(erasure).await,
-            ErasureStage::End => self.end(erasure).await,
-            ErasureStage::Rows => self.remove_rows(erasure).await,
-            ErasureStage::Elsewhere => return self.erase_elsewhere(erasure, erasers).await,
-            ErasureStage::Clean => self.clean(cleaned).await,
-            ErasureStage::Done => Ok(JobStep::Continue),
-        };
-        advanced.map_err(|error| format!("{error:?}"))
+    ) -> Result<JobStep, WorkError> {
+        Ok(match erasure.stage {
+            ErasureStage::Collect => self.collect(erasure).await?,
+            ErasureStage::End => self.end(erasure).await?,
+            ErasureStage::Rows => self.remove_rows(erasure).await?,
+            ErasureStage::Elsewhere => self.erase_elsewhere(erasure, erasers).await?,
+            ErasureStage::Clean => {
+                others.push(erasure);
+                self.clean(others).await?
+            }
+            ErasureStage::Done => JobStep::Continue,
+        })
     }
 
     async fn enter(&self, erasure: Erasure, stage: ErasureStage) -> Result<JobStep, EngineError> {
@@ -546,7 +522,9 @@ impl ErasuresInner {
         for (generation, session) in &scope.generations {
             self.publish(&SessionRef::new(&tenant, session), *generation);
         }
-        let erasure = self.read(erasure).await?;
+        // The store added to the counts.
+        let counted = self.store.run(None, move |store| store.erasure(id));
+        let erasure = counted.await?.unwrap_or(erasure);
         self.enter(erasure, ErasureStage::Elsewhere).await
     }
 
@@ -556,13 +534,6 @@ impl ErasuresInner {
             .publish(session, generation, EventKind::Erased);
     }
 
-    /// Reads the job again, with the counts added by the store.
-    async fn read(&self, erasure: Erasure) -> Result<Erasure, EngineError> {
-        let id = erasure.id;
-        let read = self.store.run(None, move |store| store.erasure(id));
-        Ok(read.await?.unwrap_or(erasure))
-    }
-
     /// Erases data outside the journal.
     ///
     /// The result of each eraser is saved immediately, because the next one may fail.
@@ -570,12 +541,10 @@ impl ErasuresInner {
         &self,
         mut erasure: Erasure,
         erasers: &[Arc<dyn Eraser>],
-    ) -> Result<JobStep, String> {
-        let described = |error: EngineError| format!("{error:?}");
-        let scope = self.scope(&erasure).await.map_err(described)?;
+    ) -> Result<JobStep, WorkError> {
+        let scope = self.scope(&erasure).await?;
         let Some(target) = erasure.target.clone() else {
-            let cleaned = self.enter(erasure, ErasureStage::Clean).await;
-            return cleaned.map_err(described);
+            return Ok(self.enter(erasure, ErasureStage::Clean).await?);
         };
         let request = EraseRequest {
             tenant: erasure.tenant.clone(),
@@ -587,8 +556,8 @@ impl ErasuresInner {
             let erased = eraser
                 .erase(request.clone())
                 .await
-                .map_err(|problem| format!("{}: {problem}", eraser.name()))?;
-            self.note(&mut erasure, erased).await.map_err(described)?;
+                .map_err(|problem| WorkError(format!("{}: {problem}", eraser.name())))?;
+            self.note(&mut erasure, erased).await?;
         }
         let config = self.outbox.config();
         let mut reached = BTreeSet::new();
@@ -600,12 +569,12 @@ impl ErasuresInner {
             self.note_wait(erasure.id, format!("erasing the output of hook {name}"));
             let mut erased = erasing
                 .await
-                .map_err(|problem| format!("hook {name}: {problem}"))?;
+                .map_err(|problem| WorkError(format!("hook {name}: {problem}")))?;
             for line in &mut erased.outside {
                 *line = format!("hook {name}: {line}");
             }
             reached.insert(name.clone());
-            self.note(&mut erasure, erased).await.map_err(described)?;
+            self.note(&mut erasure, erased).await?;
         }
         let mut delivered: BTreeMap<HookName, BTreeSet<Generation>> = BTreeMap::new();
         for (generation, hook) in scope.delivered {
@@ -620,9 +589,8 @@ impl ErasuresInner {
             outside: outside.collect(),
             ..ErasedElsewhere::default()
         };
-        self.note(&mut erasure, erased).await.map_err(described)?;
-        let entered = self.enter(erasure, ErasureStage::Clean).await;
-        entered.map_err(described)
+        self.note(&mut erasure, erased).await?;
+        Ok(self.enter(erasure, ErasureStage::Clean).await?)
     }
 
     async fn note(
@@ -639,19 +607,15 @@ impl ErasuresInner {
         self.save(erasure.clone()).await
     }
 
-    /// Deletes a batch of a job's names. Returns whether none are left.
-    async fn forget_names(&self, id: ErasureId) -> Result<bool, EngineError> {
-        let forget = move |store: &dyn Store| store.forget_erasure_names(id, ROWS_MAX);
-        self.store.run(None, forget).await
-    }
-
     /// Deletes the jobs' names and cleans the database file of deleted data.
     ///
     /// All jobs are cleaned at once, because cleaning scans the whole file.
     async fn clean(&self, jobs: Vec<Erasure>) -> Result<JobStep, EngineError> {
         let mut are_nameless = true;
         for job in jobs.iter().filter(|job| job.target.is_some()) {
-            are_nameless &= self.forget_names(job.id).await?;
+            let id = job.id;
+            let forget = move |store: &dyn Store| store.forget_erasure_names(id, ROWS_MAX);
+            are_nameless &= self.store.run(None, forget).await?;
         }
         // Finish the names of all jobs first: several jobs may contain the same ones.
         if !are_nameless {
@@ -674,17 +638,12 @@ impl ErasuresInner {
             return Ok(JobStep::Wait(WAITS_FOR_COPY));
         }
         for job in jobs {
-            self.finish(job).await?;
+            let (id, tenant, counts) = (job.id, job.tenant.clone(), job.counts);
+            self.enter(job, ErasureStage::Done).await?;
+            info!(job = %id, %tenant, ?counts, "an erasure is done");
+            self.done.send_modify(|done| *done += 1);
         }
         Ok(JobStep::Continue)
-    }
-
-    async fn finish(&self, erasure: Erasure) -> Result<(), EngineError> {
-        let (id, tenant, counts) = (erasure.id, erasure.tenant.clone(), erasure.counts);
-        self.enter(erasure, ErasureStage::Done).await?;
-        info!(job = %id, %tenant, ?counts, "an erasure is done");
-        self.done.send_modify(|done| *done += 1);
-        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@ use memoird_core::change::EndReason;
 use memoird_core::history::Totals;
 use memoird_core::ids::{HookName, TenantId};
 use memoird_core::window::Window;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -80,19 +81,8 @@ pub struct TenantStats {
     ended: AtomicU64,
     turns_appended: AtomicU64,
     turns_dropped: AtomicU64,
-    pub(crate) windows: WindowStats,
+    pub(crate) windows: Mutex<WindowSnapshot>,
     pub(crate) compaction: CompactionStats,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct WindowStats {
-    pub(crate) built: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) tokens: AtomicU64,
-    pub(crate) tokens_saved: AtomicU64,
-    pub(crate) prefix_tokens: AtomicU64,
-    pub(crate) cuts: AtomicU64,
-    pub(crate) results_trimmed: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -218,8 +208,8 @@ impl TenantStats {
             ended: read(&self.ended),
             turns_appended: read(&self.turns_appended),
             turns_dropped: read(&self.turns_dropped),
-            windows: self.windows.snapshot(),
-            compaction: self.compaction.snapshot(),
+            windows: *self.windows.lock(),
+            compaction: self.compaction.lock().clone(),
             max_sessions: 0,
             session_ttl_ms: 0,
             max_history_turns: 0,
@@ -227,29 +217,15 @@ impl TenantStats {
     }
 }
 
-impl WindowStats {
-    pub(crate) fn count(&self, window: &Window) {
-        let add = |counter: &AtomicU64, more| counter.fetch_add(more, Ordering::Relaxed);
-        add(&self.built, 1);
-        add(&self.tokens, window.report.blocks.total());
-        add(&self.tokens_saved, window.tokens_saved);
-        add(&self.prefix_tokens, window.report.stable_prefix_tokens);
+impl WindowSnapshot {
+    pub(crate) fn count(&mut self, window: &Window) {
+        self.built += 1;
+        self.tokens += window.report.blocks.total();
+        self.tokens_saved += window.tokens_saved;
+        self.prefix_tokens += window.report.stable_prefix_tokens;
         if window.has_new_cut {
-            add(&self.cuts, 1);
-            add(&self.results_trimmed, window.newly_reduced);
-        }
-    }
-
-    fn snapshot(&self) -> WindowSnapshot {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        WindowSnapshot {
-            built: read(&self.built),
-            refused: read(&self.refused),
-            tokens: read(&self.tokens),
-            tokens_saved: read(&self.tokens_saved),
-            prefix_tokens: read(&self.prefix_tokens),
-            cuts: read(&self.cuts),
-            results_trimmed: read(&self.results_trimmed),
+            self.cuts += 1;
+            self.results_trimmed += window.newly_reduced;
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use memoird_core::ids::{HookName, TenantId};
 use memoird_store::{EndedRecord, RetainedStore, Store, StoreError};
-use tokio::sync::Notify;
+use tokio::sync::Mutex;
 use tracing::debug;
 
 use crate::blocking::{Blocking, Executor};
@@ -117,23 +117,8 @@ pub(crate) struct CommitHandle {
     /// delay them.
     commits: Blocking,
     readers: Executor,
-    checkpoint: Arc<CheckpointState>,
-}
-
-/// State of the log checkpoint.
-#[derive(Debug, Default)]
-struct CheckpointState {
-    is_running: AtomicBool,
-    finished: Notify,
-}
-
-struct CheckpointGuard(Arc<CheckpointState>);
-
-impl Drop for CheckpointGuard {
-    fn drop(&mut self) {
-        self.0.is_running.store(false, Ordering::Release);
-        self.0.finished.notify_one();
-    }
+    /// Locked while a checkpoint is running.
+    checkpoint: Arc<Mutex<()>>,
 }
 
 impl CommitHandle {
@@ -168,10 +153,9 @@ impl CommitHandle {
     ///
     /// Returns false if one is already running.
     pub(crate) fn checkpoint_log(&self) -> bool {
-        if self.checkpoint.is_running.swap(true, Ordering::AcqRel) {
+        let Ok(guard) = Arc::clone(&self.checkpoint).try_lock_owned() else {
             return false;
-        }
-        let guard = CheckpointGuard(Arc::clone(&self.checkpoint));
+        };
         let store = Arc::clone(&self.store);
         self.readers.start(move || {
             if let Err(error) = store.checkpoint_log() {
@@ -183,13 +167,11 @@ impl CommitHandle {
     }
 
     pub(crate) fn is_checkpointing(&self) -> bool {
-        self.checkpoint.is_running.load(Ordering::Acquire)
+        self.checkpoint.try_lock().is_err()
     }
 
-    /// Waits until no checkpoint is running. Only for the committer: a single waiter is notified.
+    /// Waits until no checkpoint is running.
     pub(crate) async fn wait_checkpointed(&self) {
-        while self.is_checkpointing() {
-            self.checkpoint.finished.notified().await;
-        }
+        drop(self.checkpoint.lock().await);
     }
 }

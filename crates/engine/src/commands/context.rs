@@ -10,7 +10,6 @@ mod counting;
 mod request;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use memoird_core::CoreError;
 use memoird_core::budget::Budget;
@@ -157,11 +156,11 @@ impl Commands {
         }
         let mut built = outcome.inspect_err(|error| {
             if matches!(error, EngineError::Core(_)) && !plan.peek {
-                tenant.stats.windows.refused.fetch_add(1, Ordering::Relaxed);
+                tenant.stats.windows.lock().refused += 1;
             }
         })?;
         if !plan.peek {
-            tenant.stats.windows.count(&built.window);
+            tenant.stats.windows.lock().count(&built.window);
         }
         let report = &mut built.window.report;
         report.degraded |= !notes.is_empty();

@@ -4,7 +4,6 @@
 //! set under its lock.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use memoird_core::breaker::BreakerState;
 use memoird_core::compaction::{Failure, Summary, Trigger};
@@ -237,8 +236,10 @@ impl Compaction {
         let session = &request.session;
         let summary = &made.summary;
         let trigger = request.trigger.name();
-        let stats = &session.tenant.stats.compaction;
-        stats.count_summary(made.tokens_before, made.tokens_after);
+        let mut stats = session.tenant.stats.compaction.lock();
+        stats.tokens_before += made.tokens_before;
+        stats.tokens_after += made.tokens_after;
+        drop(stats);
         let kind = EventKind::Compacted {
             number: summary.number,
             trigger: trigger.into(),
@@ -303,8 +304,7 @@ impl Compaction {
             return;
         };
         if opens {
-            let stats = &session.tenant.stats.compaction;
-            stats.breakers_opened.fetch_add(1, Ordering::Relaxed);
+            session.tenant.stats.compaction.lock().breakers_opened += 1;
         }
         let kind = EventKind::CompactionFailed {
             trigger: request.trigger.name().into(),

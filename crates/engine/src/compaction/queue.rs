@@ -187,16 +187,17 @@ impl CompactionQueue {
     /// Skips tenants with `tenant_max` or more.
     pub(super) fn take(
         self: &Arc<Self>,
-        running: &HashMap<TenantId, usize>,
         tenant_max: usize,
     ) -> Option<(CompactionRequest, RunningCompaction)> {
         let mut queue = self.queue.lock();
+        let mut running: HashMap<&TenantId, usize> = HashMap::new();
+        for key in &queue.running {
+            *running.entry(&key.tenant).or_default() += 1;
+        }
         let load = |request: &CompactionRequest| running.get(request.tenant()).copied();
-        let loads = queue
-            .waiting
-            .iter()
-            .map(|request| load(request).unwrap_or(0));
+        let loads = queue.waiting.iter().map(load);
         let (index, _) = loads
+            .map(Option::unwrap_or_default)
             .enumerate()
             .filter(|(_, load)| *load < tenant_max)
             .min_by_key(|(_, load)| *load)?;

@@ -2,10 +2,7 @@
 //!
 //! Aborting a task at any point changes nothing.
 
-use std::collections::HashMap;
-
-use memoird_core::ids::TenantId;
-use tokio::task::{self, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 use tracing::error;
 
 use super::Compaction;
@@ -14,9 +11,6 @@ use crate::worker::{WorkError, Worker};
 pub(crate) struct CompactionWorker {
     compaction: Compaction,
     tasks: JoinSet<()>,
-    tenants: HashMap<task::Id, TenantId>,
-    /// Number of running compactions by tenant.
-    running: HashMap<TenantId, usize>,
 }
 
 impl CompactionWorker {
@@ -24,47 +18,15 @@ impl CompactionWorker {
         Self {
             compaction,
             tasks: JoinSet::new(),
-            tenants: HashMap::new(),
-            running: HashMap::new(),
         }
     }
+}
 
-    fn finished(&mut self, result: Result<(task::Id, ()), JoinError>) {
-        let id = match result {
-            Ok((id, ())) => id,
-            Err(failure) => {
-                if failure.is_panic() {
-                    error!(%failure, "a compaction panicked; its session is unchanged");
-                }
-                failure.id()
-            }
-        };
-        let Some(tenant) = self.tenants.remove(&id) else {
-            return;
-        };
-        if let Some(count) = self.running.get_mut(&tenant) {
-            *count -= 1;
-            if *count == 0 {
-                self.running.remove(&tenant);
-            }
-        }
-    }
-
-    fn start(&mut self) {
-        let config = self.compaction.config();
-        while self.tasks.len() < config.concurrency {
-            let tenant_max = config.tenant_concurrency;
-            let taken = self.compaction.queue().take(&self.running, tenant_max);
-            let Some((request, under_way)) = taken else {
-                return;
-            };
-            let tenant = request.session.key.tenant.clone();
-            *self.running.entry(tenant.clone()).or_default() += 1;
-            let task = self
-                .tasks
-                .spawn(self.compaction.clone().run(request, under_way));
-            self.tenants.insert(task.id(), tenant);
-        }
+fn log_panic(result: Result<(), JoinError>) {
+    if let Err(failure) = result
+        && failure.is_panic()
+    {
+        error!(%failure, "a compaction panicked; its session is unchanged");
     }
 }
 
@@ -74,19 +36,26 @@ impl Worker for CompactionWorker {
     }
 
     async fn wait(&mut self) {
-        let compaction = self.compaction.clone();
         tokio::select! {
             biased;
-            Some(result) = self.tasks.join_next_with_id() => self.finished(result),
-            () = compaction.queue().arrived() => {}
+            Some(result) = self.tasks.join_next() => log_panic(result),
+            () = self.compaction.queue().arrived() => {}
         }
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        while let Some(result) = self.tasks.try_join_next_with_id() {
-            self.finished(result);
+        while let Some(result) = self.tasks.try_join_next() {
+            log_panic(result);
         }
-        self.start();
+        let config = self.compaction.config();
+        while self.tasks.len() < config.concurrency {
+            let taken = self.compaction.queue().take(config.tenant_concurrency);
+            let Some((request, running)) = taken else {
+                break;
+            };
+            let compaction = self.compaction.clone();
+            self.tasks.spawn(compaction.run(request, running));
+        }
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_core::ids::{Generation, HookName, SessionKey};
+use memoird_core::ids::{HookName, SessionKey};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
 use memoird_store::DeliveryOutcome;
@@ -27,8 +27,9 @@ use crate::events::EventKind;
 use crate::hooks::Hooks;
 use crate::hooks::config::{HookConfig, HooksConfig};
 use crate::hooks::port::{HookError, Retry};
+use crate::tenants::ms;
 use crate::worker::{WorkError, Worker};
-use attempt::{Attempt, AttemptOutcome, attempt};
+use attempt::{Attempt, attempt};
 use queue::HookQueue;
 
 /// Worker that calls the hooks.
@@ -164,18 +165,13 @@ impl Dispatcher {
                 let Some((hook, batch)) = self.running.remove(&error.id()) else {
                     return;
                 };
-                let outcome = || {
-                    if error.is_panic() {
-                        AttemptOutcome::Failed(HookError::later("the hook panicked; see the log"))
-                    } else {
-                        AttemptOutcome::NotTried
-                    }
-                };
-                let results = batch
-                    .into_iter()
-                    .map(|delivery| (delivery, outcome()))
-                    .collect();
-                self.finished.push(Attempt { hook, results });
+                let panicked = || Err(HookError::later("the hook panicked; see the log"));
+                let outcome = error.is_panic().then(panicked);
+                let outcomes = std::iter::repeat(outcome);
+                self.finished.push(Attempt {
+                    hook,
+                    results: batch.into_iter().zip(outcomes).collect(),
+                });
             }
         }
     }
@@ -189,15 +185,11 @@ impl Dispatcher {
         }
         let now = self.hooks.shared.sessions.now().steady;
         let mut delivery_outcomes = Vec::new();
-        for attempt in &self.finished {
-            for (delivery, outcome) in &attempt.results {
-                delivery_outcomes.extend(self.delivery_outcome(
-                    &attempt.hook,
-                    delivery,
-                    outcome,
-                    now,
-                ));
-            }
+        for Attempt { hook, results } in &self.finished {
+            let outcomes = results.iter().filter_map(|(delivery, outcome)| {
+                Some(self.delivery_outcome(hook, delivery, outcome.as_ref()?, now))
+            });
+            delivery_outcomes.extend(outcomes);
         }
         let (outbox, store) = (&self.hooks.shared.outbox, &self.hooks.shared.store);
         for part in delivery_outcomes.chunks(OUTCOMES_MAX) {
@@ -206,6 +198,7 @@ impl Dispatcher {
                 .run(None, move |store| store.record_outcomes(&part))
                 .await?;
         }
+        let mut recorded = delivery_outcomes.iter();
         for attempt in std::mem::take(&mut self.finished) {
             let generations = attempt
                 .results
@@ -216,22 +209,11 @@ impl Dispatcher {
             if let Some(queue) = self.queues.get_mut(name) {
                 queue.attempt_finished(generations);
             }
-            let keys = attempt.results.iter().map(|(delivery, _)| &delivery.key);
-            let by_id: HashMap<Generation, _> = attempt
-                .results
-                .iter()
-                .map(|(d, _)| d.id.generation)
-                .zip(keys)
-                .collect();
-            for recorded in delivery_outcomes
-                .iter()
-                .filter(|recorded| recorded.id.hook == *name)
-            {
-                if let Some(key) = by_id.get(&recorded.id.generation) {
-                    self.publish(key, recorded);
-                    if let Some(queue) = self.queues.get_mut(name) {
-                        queue.note_outcome(recorded);
-                    }
+            let tried = attempt.results.iter().filter(|(_, it)| it.is_some());
+            for ((delivery, _), recorded) in tried.zip(&mut recorded) {
+                self.publish(&delivery.key, recorded);
+                if let Some(queue) = self.queues.get_mut(name) {
+                    queue.note_outcome(recorded);
                 }
             }
         }
@@ -243,23 +225,19 @@ impl Dispatcher {
         &self,
         hook: &HookConfig,
         delivery: &Delivery,
-        outcome: &AttemptOutcome,
+        outcome: &Result<(), HookError>,
         now: Steady,
-    ) -> Option<DeliveryOutcome> {
+    ) -> DeliveryOutcome {
         let tries = delivery.tries.saturating_add(1);
         let (state, last_error, pause_ms) = match outcome {
-            AttemptOutcome::NotTried => return None,
-            AttemptOutcome::Done => (DeliveryState::Done, String::new(), 0),
-            AttemptOutcome::Failed(HookError { problem, retry }) => {
+            Ok(()) => (DeliveryState::Done, String::new(), 0),
+            Err(HookError { problem, retry }) => {
                 #[allow(clippy::cast_possible_truncation, reason = "any 64 bits will do")]
                 let random = self.hooks.shared.machine.random() as u64;
                 let pause_ms = match retry {
                     Retry::Never => None,
                     Retry::Later => hook.retry.pause_ms(tries, random, None),
-                    Retry::After(asked) => {
-                        let asked = u64::try_from(asked.as_millis()).unwrap_or(u64::MAX);
-                        hook.retry.pause_ms(tries, random, Some(asked))
-                    }
+                    Retry::After(asked) => hook.retry.pause_ms(tries, random, Some(ms(*asked))),
                 };
                 let state = match pause_ms {
                     Some(_) => DeliveryState::Pending,
@@ -269,13 +247,13 @@ impl Dispatcher {
             }
         };
         let due = Steady(now.0.saturating_add(pause_ms));
-        Some(DeliveryOutcome {
+        DeliveryOutcome {
             id: delivery.id.clone(),
             state,
             tries,
             last_error,
             due,
-        })
+        }
     }
 
     fn publish(&self, key: &SessionKey, recorded: &DeliveryOutcome) {

@@ -1,8 +1,7 @@
 //! Counters of a tenant's compactions.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use memoird_core::compaction::Trigger;
+use parking_lot::{Mutex, MutexGuard};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompactionResult {
@@ -16,15 +15,8 @@ pub enum CompactionResult {
     Nothing,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct CompactionStats {
-    outcomes: [[AtomicU64; CompactionResult::ALL.len()]; Trigger::ALL.len()],
-    tokens_before: AtomicU64,
-    tokens_after: AtomicU64,
-    pub(crate) breakers_opened: AtomicU64,
-    breakers_open: AtomicU64,
-    pub(crate) undone: AtomicU64,
-}
+#[derive(Debug)]
+pub(crate) struct CompactionStats(Mutex<CompactionSnapshot>);
 
 #[derive(Clone, Debug, Default)]
 pub struct CompactionSnapshot {
@@ -60,46 +52,33 @@ impl CompactionResult {
     }
 }
 
+impl Default for CompactionStats {
+    fn default() -> Self {
+        let of = |trigger| CompactionResult::ALL.map(|outcome| (trigger, outcome, 0));
+        Self(Mutex::new(CompactionSnapshot {
+            outcomes: Trigger::ALL.into_iter().flat_map(of).collect(),
+            ..CompactionSnapshot::default()
+        }))
+    }
+}
+
 impl CompactionStats {
-    pub(crate) fn count(&self, trigger: Trigger, outcome: CompactionResult) {
-        let row = Trigger::ALL.iter().position(|known| *known == trigger);
-        let column = CompactionResult::ALL
-            .iter()
-            .position(|known| *known == outcome);
-        if let (Some(row), Some(column)) = (row, column) {
-            self.outcomes[row][column].fetch_add(1, Ordering::Relaxed);
-        }
+    pub(crate) fn lock(&self) -> MutexGuard<'_, CompactionSnapshot> {
+        self.0.lock()
     }
 
-    pub(crate) fn count_summary(&self, tokens_before: u64, tokens_after: u64) {
-        let add = |counter: &AtomicU64, more| counter.fetch_add(more, Ordering::Relaxed);
-        add(&self.tokens_before, tokens_before);
-        add(&self.tokens_after, tokens_after);
+    pub(crate) fn count(&self, trigger: Trigger, outcome: CompactionResult) {
+        for (known, result, count) in &mut self.lock().outcomes {
+            *count += u64::from(*known == trigger && *result == outcome);
+        }
     }
 
     /// Records a change of a session's breaker, including when the session is loaded or unloaded.
     pub(crate) fn count_open(&self, was_open: bool, is_open: bool) {
-        match (was_open, is_open) {
-            (false, true) => self.breakers_open.fetch_add(1, Ordering::Relaxed),
-            (true, false) => self.breakers_open.fetch_sub(1, Ordering::Relaxed),
-            _ => 0,
-        };
-    }
-
-    pub(crate) fn snapshot(&self) -> CompactionSnapshot {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut outcomes = Vec::with_capacity(Trigger::ALL.len() * CompactionResult::ALL.len());
-        for (trigger, row) in Trigger::ALL.into_iter().zip(&self.outcomes) {
-            let counts = CompactionResult::ALL.into_iter().zip(row);
-            outcomes.extend(counts.map(|(outcome, count)| (trigger, outcome, read(count))));
-        }
-        CompactionSnapshot {
-            outcomes,
-            tokens_before: read(&self.tokens_before),
-            tokens_after: read(&self.tokens_after),
-            breakers_opened: read(&self.breakers_opened),
-            breakers_open: read(&self.breakers_open),
-            undone: read(&self.undone),
+        if was_open != is_open {
+            let mut counts = self.lock();
+            counts.breakers_open += u64::from(is_open);
+            counts.breakers_open -= u64::from(was_open);
         }
     }
 }

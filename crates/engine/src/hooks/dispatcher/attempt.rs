@@ -17,12 +17,9 @@ pub(super) struct Attempt {
 }
 
 /// Result of an attempt for one delivery.
-pub(super) enum AttemptOutcome {
-    Done,
-    Failed(HookError),
-    /// Its content had no room, or it is no longer pending. Does not count as an attempt.
-    NotTried,
-}
+///
+/// `None` if its content had no room, or it is no longer pending. Does not count as an attempt.
+pub(super) type AttemptOutcome = Option<Result<(), HookError>>;
 
 pub(super) async fn attempt(
     hooks: Hooks,
@@ -47,25 +44,20 @@ pub(super) async fn attempt(
         .stats
         .hooks
         .time(&hook.subscription.hook, watch.seconds());
-    let outcomes = delivered.into_iter().map(|outcome| match outcome {
-        None => AttemptOutcome::NotTried,
-        Some(Ok(())) => AttemptOutcome::Done,
-        Some(Err(error)) => AttemptOutcome::Failed(error),
-    });
     Attempt {
         hook,
-        results: batch.into_iter().zip(outcomes).collect(),
+        results: batch.into_iter().zip(delivered).collect(),
     }
 }
 
-/// Calls the hook. Returns `None` for a delivery without room, or one no longer pending.
+/// Calls the hook.
 async fn deliver(
     hooks: &Hooks,
     hook: &HookConfig,
     batch: &[Delivery],
     contents: Vec<SessionContent>,
     cancelled: &HashSet<Generation>,
-) -> Vec<Option<Result<(), HookError>>> {
+) -> Vec<AttemptOutcome> {
     let at = hooks.shared.sessions.now().wall;
     let last_read = contents.last().map(|content| content.generation);
     let mut contents: HashMap<Generation, _> = contents
@@ -79,7 +71,7 @@ async fn deliver(
         .position(|d| Some(d.id.generation) == last_read)
         .map_or(0, |i| i + 1);
     let gone = || HookError::never("its content is gone: nothing is left to deliver");
-    let mut outcomes: Vec<Option<Result<(), HookError>>> = vec![None; batch.len()];
+    let mut outcomes: Vec<AttemptOutcome> = vec![None; batch.len()];
     let (mut calls, mut indices) = (Vec::new(), Vec::new());
     for (index, delivery) in batch.iter().enumerate() {
         match contents.remove(&delivery.id.generation) {
