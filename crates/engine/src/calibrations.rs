@@ -20,7 +20,7 @@ const AGREEMENT_SHARE: f64 = 0.05;
 const AGREEMENT_TOKENS: f64 = 100.0;
 
 #[derive(Debug)]
-pub(crate) struct Calibrations {
+pub struct Calibrations {
     inner: Mutex<Inner>,
 }
 
@@ -95,14 +95,14 @@ impl Calibrations {
     }
 
     /// Learns from a count of the provider itself, which needs no second session.
-    pub(crate) fn observe_provider(&self, model: &str, before: Option<Charge>, charge: Charge) {
+    pub(crate) fn observe_provider(&self, model: &str, charge: Charge) {
         let mut inner = self.inner.lock();
         let shared = inner.shared.entry(model.into()).or_default();
-        learn(&mut shared.calibration, before, charge);
+        shared.calibration.observe(charge);
     }
 
     /// The shared calibrations, to be stored over a restart.
-    pub(crate) fn all_shared(&self) -> BTreeMap<Box<str>, Calibration> {
+    pub fn all_shared(&self) -> BTreeMap<Box<str>, Calibration> {
         let inner = self.inner.lock();
         let shared = inner.shared.iter();
         shared
@@ -112,7 +112,7 @@ impl Calibrations {
     }
 
     /// Restores shared calibrations of models that nothing was learned for yet.
-    pub(crate) fn restore(&self, calibrations: BTreeMap<Box<str>, Calibration>) {
+    pub fn restore(&self, calibrations: BTreeMap<Box<str>, Calibration>) {
         let mut inner = self.inner.lock();
         for (model, mut calibration) in calibrations {
             calibration.repair();
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn provider_count_calibrates_without_second_session() {
         let calibrations = Calibrations::default();
-        calibrations.observe_provider(MODEL, None, charge(50_000, 120));
+        calibrations.observe_provider(MODEL, charge(50_000, 120));
         let found = calibrations.of_session(MODEL, &session("a"));
         assert!((found.expected(50_000) / 60_000.0 - 1.0).abs() < 0.02);
         let restored = Calibrations::default();

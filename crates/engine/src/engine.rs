@@ -235,7 +235,7 @@ impl Engine {
         let enforced = async {
             self.sessions.enforce_caps().await?;
             // The sweeper may have ended some of them already. Wait for its writes, too.
-            self.sessions.wait_all_processed().await
+            self.sessions.journal().wait_all_processed().await
         };
         if let Err(error) = enforced.await {
             warn!(%error, "not all sessions above the new caps could be evicted yet");
@@ -257,7 +257,7 @@ impl Engine {
 
     /// The error of the last commit, for the operator. `None` if it succeeded.
     pub fn journal_failure(&self) -> Option<String> {
-        let failure = self.sessions.journal_failure()?;
+        let failure = self.sessions.journal().last_failure()?;
         Some(failure.detail())
     }
 
@@ -301,20 +301,11 @@ impl Engine {
         self.supervisor.run(worker);
     }
 
-    /// Whether other daemons may write to the journal.
-    pub fn is_in_cluster(&self) -> bool {
-        self.cluster.is_some()
-    }
-
     /// Starts the erasure worker, which erases in the journal and in `erasers`.
     ///
     /// Before this call, erasures are only recorded as jobs.
     pub fn start_erasing(&self, erasers: Vec<Arc<dyn Eraser>>) {
-        let worker = LeaderOnly::new(
-            self.erasures.worker(erasers, self.stopping()),
-            self.cluster.clone(),
-        );
-        self.supervisor.run(worker);
+        self.run_worker_on_leader(self.erasures.worker(erasers, self.stopping()));
     }
 
     pub fn workers(&self) -> Vec<Arc<WorkerStatus>> {

@@ -111,7 +111,7 @@ impl Hooks {
         count: usize,
     ) -> Result<Vec<DeliveryView>, EngineError> {
         // An error means that commits fail. Then the written deliveries are all there are.
-        let _ = self.shared.sessions.wait_all_processed().await;
+        let _ = self.shared.sessions.journal().wait_all_processed().await;
         let list = move |store: &dyn Store| store.deliveries(&filter, after.as_ref(), count);
         let deliveries = self.shared.store.run(None, list).await?;
         Ok(deliveries

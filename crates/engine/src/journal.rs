@@ -220,18 +220,9 @@ impl Submitted {
 }
 
 impl Progress {
-    /// Whether the set with this ticket is finished.
-    fn is_finished(&self, ticket: u64) -> bool {
-        let is_it = |overtaken: &OvertakenSet| overtaken.ticket == ticket;
-        ticket <= self.processed || (ticket <= self.reached && !self.overtaken.iter().any(is_it))
-    }
-
-    /// Whether all sets of a tenant up to this ticket are finished.
-    fn is_tenant_finished(&self, tenant: &TenantId, ticket: u64) -> bool {
-        let is_earlier =
-            |overtaken: &OvertakenSet| overtaken.ticket <= ticket && overtaken.tenant == *tenant;
-        ticket <= self.processed
-            || (ticket <= self.reached && !self.overtaken.iter().any(is_earlier))
+    /// Whether the sets up to this ticket are finished, if no overtaken one matches.
+    fn has_passed(&self, ticket: u64, matches: impl Fn(&OvertakenSet) -> bool) -> bool {
+        ticket <= self.processed || (ticket <= self.reached && !self.overtaken.iter().any(matches))
     }
 }
 
@@ -340,11 +331,12 @@ impl<C> Journal<C> {
         };
         backend.flush.notify_one();
         let count = backend.permits_of(bytes);
-        let room = Arc::clone(&backend.permits).acquire_many_owned(count);
-        match tokio::time::timeout(self.queue_wait(), room).await {
-            Ok(Ok(room)) => Ok(Permit::new(Some(room))),
-            Ok(Err(_)) => Err(EngineError::Stopping),
-            Err(_) => Err(self.refusal().unwrap_or(EngineError::JournalBusy)),
+        match self.acquire(&backend.permits, count).await {
+            Ok(room) => Ok(Permit::new(Some(room))),
+            Err(EngineError::JournalBusy) => {
+                Err(self.refusal().unwrap_or(EngineError::JournalBusy))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -355,7 +347,9 @@ impl<C> Journal<C> {
         bytes: usize,
     ) -> Result<Permit, EngineError> {
         let share = if self.is_sync() && tenant.is_one_of_several() {
-            Some(self.share(tenant, bytes).await?)
+            let count = u32::try_from(bytes.div_ceil(SHARE_BYTES)).unwrap_or(u32::MAX);
+            let count = count.clamp(1, JOURNAL_SHARE);
+            Some(self.acquire(&tenant.journal_share, count).await?)
         } else {
             None
         };
@@ -366,29 +360,23 @@ impl<C> Journal<C> {
         })
     }
 
-    async fn share(
+    /// Waits for room up to the configured time.
+    async fn acquire(
         &self,
-        tenant: &Tenant,
-        bytes: usize,
+        room: &Arc<Semaphore>,
+        count: u32,
     ) -> Result<OwnedSemaphorePermit, EngineError> {
-        let count = u32::try_from(bytes.div_ceil(SHARE_BYTES))
-            .unwrap_or(u32::MAX)
-            .clamp(1, JOURNAL_SHARE);
-        let share = Arc::clone(&tenant.journal_share);
         // Fast path without a timer.
-        if let Ok(room) = Arc::clone(&share).try_acquire_many_owned(count) {
+        if let Ok(room) = Arc::clone(room).try_acquire_many_owned(count) {
             return Ok(room);
         }
-        let acquiring = share.acquire_many_owned(count);
-        let room = tokio::time::timeout(self.queue_wait(), acquiring)
-            .await
-            .map_err(|_| EngineError::JournalBusy)?;
-        // The semaphore is never closed.
-        room.map_err(|_| EngineError::Stopping)
-    }
-
-    fn queue_wait(&self) -> Duration {
-        Duration::from_millis(self.queue_wait_ms.load(Ordering::Relaxed))
+        let wait = Duration::from_millis(self.queue_wait_ms.load(Ordering::Relaxed));
+        let acquiring = Arc::clone(room).acquire_many_owned(count);
+        let acquired = tokio::time::timeout(wait, acquiring).await;
+        // The queue is closed when the engine stops.
+        acquired.map_or(Err(EngineError::JournalBusy), |room| {
+            room.map_err(|_| EngineError::Stopping)
+        })
     }
 
     /// Reserves room in the queue if it is available immediately.
@@ -454,17 +442,10 @@ impl<C> Journal<C> {
     /// The ticket must belong to that session. Returns at once if changes are final without a
     /// write.
     pub(crate) async fn wait_durable(&self, ticket: u64) {
-        let Some(backend) = self.backend.as_ref().filter(|_| self.is_sync()) else {
-            return;
-        };
-        if backend.progress.borrow().is_finished(ticket) {
-            return;
+        if self.is_sync() {
+            // Fails only if commits are retried, which is not the case with `Sync`.
+            let _ = self.wait_processed_of_session(ticket).await;
         }
-        let mut progress = backend.progress.subscribe();
-        // Cannot fail: `self` holds the sender.
-        let _ = progress
-            .wait_for(|progress| progress.is_finished(ticket))
-            .await;
     }
 
     /// Waits until all changes of a tenant up to this ticket are final.
@@ -481,18 +462,12 @@ impl<C> Journal<C> {
         backend.is_none_or(|backend| backend.progress.borrow().processed >= ticket)
     }
 
-    /// Waits until every set up to this ticket is finished.
+    /// Waits until the sets of a session up to this ticket, one of its own, are finished.
     ///
     /// # Errors
     /// With [`Durability::Interval`], the error of the next attempt to write them.
-    pub(crate) async fn wait_processed(&self, ticket: u64) -> Result<(), EngineError> {
-        self.wait_until(|progress| progress.processed >= ticket)
-            .await
-    }
-
-    /// Waits until the sets of a session up to this ticket, one of its own, are finished.
     pub(crate) async fn wait_processed_of_session(&self, ticket: u64) -> Result<(), EngineError> {
-        self.wait_until(|progress| progress.is_finished(ticket))
+        self.wait_until(|progress| progress.has_passed(ticket, |set| set.ticket == ticket))
             .await
     }
 
@@ -502,7 +477,8 @@ impl<C> Journal<C> {
         tenant: &TenantId,
         ticket: u64,
     ) -> Result<(), EngineError> {
-        self.wait_until(|progress| progress.is_tenant_finished(tenant, ticket))
+        let is_earlier = |set: &OvertakenSet| set.ticket <= ticket && set.tenant == *tenant;
+        self.wait_until(|progress| progress.has_passed(ticket, is_earlier))
             .await
     }
 
@@ -516,9 +492,6 @@ impl<C> Journal<C> {
         let mut progress = backend.progress.subscribe();
         loop {
             let tries_before = progress.borrow().failed_tries;
-            if is_finished(&progress.borrow()) {
-                return Ok(());
-            }
             backend.flush.notify_one();
             let is_tried =
                 |progress: &Progress| is_finished(progress) || progress.failed_tries > tries_before;
@@ -526,8 +499,10 @@ impl<C> Journal<C> {
             let Ok(progress) = progress.wait_for(is_tried).await else {
                 return Err(EngineError::Stopping);
             };
-            if let (Some(failure), false) = (&progress.failure, is_finished(&progress)) {
-                return Err(failure.clone());
+            match &progress.failure {
+                _ if is_finished(&progress) => return Ok(()),
+                Some(failure) => return Err(failure.clone()),
+                None => {}
             }
         }
     }
@@ -551,7 +526,7 @@ impl<C> Journal<C> {
             return Ok(());
         };
         let last = backend.queue.lock().last_ticket;
-        self.wait_processed(last).await
+        self.wait_until(|progress| progress.processed >= last).await
     }
 }
 

@@ -40,6 +40,7 @@ mod worker;
 
 pub use background::run_in_background;
 pub use blocking::{Blocking, Executor};
+pub use calibrations::Calibrations;
 pub use cluster::Cluster;
 pub use commands::{
     AppendOutcome, Commands, ContextOutcome, ContextRequest, CopyCommand, HistoryPage,

@@ -63,7 +63,7 @@ pub struct MemoryUse {
     hooks: AtomicU64,
     unloads: AtomicU64,
     /// Notified when this limit or a tenant's own is exceeded.
-    exceeded: Notify,
+    pub(crate) exceeded: Notify,
 }
 
 /// Bytes held by a call in addition to its request and reply. Uncounted on drop.
@@ -149,7 +149,7 @@ impl MemoryUse {
         }
     }
 
-    /// The `count_*` methods record a change from `before` to `after` bytes.
+    /// The `count_*` methods record a change from `before` to `after` bytes or sessions.
     pub fn count_calls(&self, before: u64, after: u64) {
         self.shift(&self.calls, before, after);
     }
@@ -174,12 +174,8 @@ impl MemoryUse {
         limit(self.limit_bytes()) / COPIES_SHARE
     }
 
-    pub(crate) fn count_session(&self) {
-        self.shift(&self.sessions, 0, 1);
-    }
-
-    pub(crate) fn count_session_gone(&self) {
-        self.shift(&self.sessions, 1, 0);
+    pub(crate) fn count_sessions(&self, before: u64, after: u64) {
+        self.shift(&self.sessions, before, after);
     }
 
     pub(crate) fn count_options(&self, before: u64, after: u64) {
@@ -219,15 +215,6 @@ impl MemoryUse {
         let now = self.snapshot();
         let limit = limit(now.limit_bytes);
         now.used_bytes() <= limit - limit / FREE_SHARE
-    }
-
-    pub(crate) async fn exceeded(&self) {
-        self.exceeded.notified().await;
-    }
-
-    /// Reports that a tenant's own limit is exceeded.
-    pub(crate) fn notify_exceeded(&self) {
-        self.exceeded.notify_one();
     }
 
     fn shift(&self, sum: &AtomicU64, before: u64, after: u64) {

@@ -57,13 +57,10 @@ pub(crate) struct Models {
     default: String,
 }
 
-/// Assigns an id to each pair of tokenizer and dialect.
+/// The id of each pair of tokenizer and dialect.
 ///
 /// Ids survive a reload, so cached token counts of turns stay valid.
-#[derive(Debug, Default)]
-struct ScaleIds {
-    known: Mutex<HashMap<(TokenizerKind, Dialect), ScaleId>>,
-}
+type ScaleIds = Mutex<HashMap<(TokenizerKind, Dialect), ScaleId>>;
 
 #[derive(Debug)]
 pub(crate) struct ModelRegistry {
@@ -118,7 +115,10 @@ impl Models {
             let profile = model.profile.clone();
             let dialect = Dialect::for_model(profile.provider, &profile.name);
             let scale = Scale::new(Arc::clone(&model.tokenizer), dialect);
-            let scale_id = ids.get(&profile.tokenizer, dialect);
+            let mut known = ids.lock();
+            let next = ScaleId(u32::try_from(known.len()).unwrap_or(u32::MAX));
+            let key = (profile.tokenizer.clone(), dialect);
+            let scale_id = *known.entry(key).or_insert(next);
             let counter = model.counter.clone();
             let name = profile.name.clone();
             (
@@ -173,14 +173,6 @@ impl Models {
                 .get(profile)
                 .is_some_and(|model| answers(model))
             || !self.by_name.values().any(|model| answers(model))
-    }
-}
-
-impl ScaleIds {
-    fn get(&self, tokenizer: &TokenizerKind, dialect: Dialect) -> ScaleId {
-        let mut known = self.known.lock();
-        let next = ScaleId(u32::try_from(known.len()).unwrap_or(u32::MAX));
-        *known.entry((tokenizer.clone(), dialect)).or_insert(next)
     }
 }
 

@@ -301,19 +301,8 @@ impl Sessions {
         self.shared.journal.is_on()
     }
 
-    pub(crate) fn is_journal_failing(&self) -> bool {
-        self.shared.journal.is_failing()
-    }
-
-    pub(crate) fn journal_failure(&self) -> Option<EngineError> {
-        self.shared.journal.last_failure()
-    }
-
-    /// Waits until every change submitted so far is written or rejected.
-    ///
-    /// Fails if they cannot be written now and are retried later.
-    pub(crate) async fn wait_all_processed(&self) -> Result<(), EngineError> {
-        self.shared.journal.wait_all_processed().await
+    pub(crate) fn journal(&self) -> &Journal<SubmittedChange> {
+        &self.shared.journal
     }
 
     /// Waits until every change of a tenant submitted so far is written or rejected.

@@ -16,7 +16,6 @@ use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_core::options::{DEFAULT_CLASS, OptionsPatch, is_class_name};
 use memoird_core::session::Head;
-use memoird_formats::tokens::{Calibration, Charge};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
@@ -143,7 +142,7 @@ pub struct Tenant {
     /// Limits concurrent session copies.
     pub(crate) copies: Semaphore,
     pub(crate) events: EventLog,
-    pub(crate) calibrations: Calibrations,
+    pub calibrations: Calibrations,
     pub(crate) prompts: Prompts,
     /// Highest ticket of the tenant's submitted change sets.
     pub(crate) last_ticket: AtomicU64,
@@ -263,24 +262,6 @@ impl Tenant {
         self.tenants.load(Ordering::Relaxed) > 1
     }
 
-    pub(crate) fn calibration(&self, model: &str) -> Calibration {
-        self.calibrations.shared(model)
-    }
-
-    /// Learns from token counts by the provider, for this and the session's previous window.
-    pub(crate) fn calibrate(&self, model: &str, before: Option<Charge>, charge: Charge) {
-        self.calibrations.observe_provider(model, before, charge);
-    }
-
-    /// Shared calibrations by model, to be persisted across a restart.
-    pub fn learnt_charges(&self) -> BTreeMap<Box<str>, Calibration> {
-        self.calibrations.all_shared()
-    }
-
-    pub fn restore_charges(&self, learnt: BTreeMap<Box<str>, Calibration>) {
-        self.calibrations.restore(learnt);
-    }
-
     pub fn policy(&self) -> Arc<Policy> {
         self.policy.load_full()
     }
@@ -289,7 +270,7 @@ impl Tenant {
         self.stats.count_loaded(before, after);
         self.memory.count_content(before, after);
         if after > before && self.check_own_memory(0).is_err() {
-            self.memory.notify_exceeded();
+            self.memory.exceeded.notify_one();
         }
     }
 
@@ -461,7 +442,7 @@ impl Tenants {
         let is_over = |tenant: &Arc<Tenant>| tenant.check_own_memory(0).is_err();
         let memory = self.memory();
         while memory.check_room(0).is_ok() && !self.all().iter().any(is_over) {
-            memory.exceeded().await;
+            memory.exceeded.notified().await;
         }
     }
 

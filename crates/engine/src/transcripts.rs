@@ -49,7 +49,7 @@ impl Transcripts {
     /// Pass the previous return value, or 0 at first. Batches are counted in the order of writing,
     /// because sets may overtake a large one.
     pub async fn written_beyond(&self, seen: u64) -> u64 {
-        self.sessions.wait_batches_beyond(seen).await
+        self.sessions.journal().wait_batches_beyond(seen).await
     }
 
     /// Reads turns of all sessions with numbers above `number`.

@@ -145,7 +145,7 @@ impl Worker for Indexer {
             return;
         }
         let shared = &self.shared;
-        let poll = if shared.engine.is_in_cluster() {
+        let poll = if shared.engine.cluster().is_some() {
             POLL_IN_CLUSTER
         } else {
             POLL

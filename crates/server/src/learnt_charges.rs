@@ -43,7 +43,7 @@ impl LearntCharges {
         for (tenant, learnt) in &written {
             let tenant = TenantId::parse(tenant).ok();
             if let Some(tenant) = tenant.and_then(|id| engine.tenants.get(&id)) {
-                tenant.restore_charges(learnt.clone());
+                tenant.calibrations.restore(learnt.clone());
             }
         }
         Self {
@@ -58,7 +58,7 @@ impl LearntCharges {
         let learnt: CalibrationsByTenant = tenants
             .iter()
             .map(|tenant| {
-                let charges = tenant.learnt_charges();
+                let charges = tenant.calibrations.all_shared();
                 (tenant.id.to_string(), charges)
             })
             .filter(|(_, charges)| !charges.is_empty())

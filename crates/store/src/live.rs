@@ -25,9 +25,10 @@ pub struct LiveQuery {
 }
 
 /// Order of live sessions. Sessions last used in the same millisecond are ordered by id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LiveOrder {
     /// Most recently used first.
+    #[default]
     Newest,
     /// Longest idle first.
     Oldest,

@@ -107,7 +107,7 @@ impl Compaction {
             return Err(CompactionError::Nothing);
         }
         // Do not pay for a summary that cannot be written.
-        if self.sessions().is_journal_failing() && request.reply.is_none() {
+        if self.sessions().journal().is_failing() && request.reply.is_none() {
             return Err(CompactionError::Nothing);
         }
         let (snapshot, running) = match self.begin(request).await? {
@@ -273,7 +273,7 @@ impl Compaction {
             "a session was not compacted"
         );
         // A failure record may fit even if the summary did not.
-        if self.sessions().is_journal_failing() && failure.reason != NOT_WRITTEN {
+        if self.sessions().journal().is_failing() && failure.reason != NOT_WRITTEN {
             return;
         }
         let mut breaker = None;

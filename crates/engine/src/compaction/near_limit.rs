@@ -63,10 +63,12 @@ impl Compaction {
             if let Some(tokens) = counted.await {
                 let counted = near_limit.counted;
                 let charged = tokens;
-                tenant.calibrate(name, None, Charge { counted, charged });
+                let charge = Charge { counted, charged };
+                tenant.calibrations.observe_provider(name, charge);
                 return tokens >= near_limit.due_tokens;
             }
         }
-        tenant.calibration(name).expected(near_limit.counted) >= near_limit.due_tokens as f64
+        let calibration = tenant.calibrations.shared(name);
+        calibration.expected(near_limit.counted) >= near_limit.due_tokens as f64
     }
 }

@@ -13,14 +13,13 @@ use memoird_core::change::EndReason;
 use memoird_core::ids::{SessionKey, TenantId};
 use memoird_core::session::Head;
 use memoird_core::time::Steady;
-use memoird_store::{LiveOrder, LiveQuery, Store};
+use memoird_store::{LiveQuery, Store};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::end::{EndAttempt, EndCondition, EndRequest, EndedSession, EndedSlot};
 use super::expiry::ENDS_PER_BATCH;
 use super::freshness::VersionCheck;
-use super::listing::SessionOrder;
 use super::slot::{Slot, SlotState};
 use super::{SessionRef, Sessions};
 use crate::cluster::Cluster;
@@ -344,13 +343,5 @@ impl Worker for ClusterSessionsWorker {
             self.sweep_at = Some(Steady(now.0.saturating_add(pause_ms)));
         }
         Ok(())
-    }
-}
-
-pub(super) fn order_of(order: SessionOrder) -> LiveOrder {
-    match order {
-        SessionOrder::Newest => LiveOrder::Newest,
-        SessionOrder::Oldest => LiveOrder::Oldest,
-        SessionOrder::Id => LiveOrder::Id,
     }
 }

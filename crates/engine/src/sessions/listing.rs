@@ -9,9 +9,9 @@ use std::sync::Arc;
 use memoird_core::ids::{SessionId, Subject};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
+pub use memoird_store::LiveOrder as SessionOrder;
 use memoird_store::LiveQuery;
 
-use super::cluster::order_of;
 use super::orders::{Direction, IdRange, PageStart, SessionOrders, Term, UsedSession};
 use super::slot::{Slot, SlotState};
 use super::view::SessionView;
@@ -44,16 +44,6 @@ pub struct SessionQuery {
     /// Latest last access, inclusive.
     pub used_before: Option<Timestamp>,
     pub order: SessionOrder,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SessionOrder {
-    /// Most recently used first.
-    #[default]
-    Newest,
-    /// Longest idle first.
-    Oldest,
-    Id,
 }
 
 /// Position after a session in a list.
@@ -389,7 +379,6 @@ impl Sessions {
         after: Option<&SessionListPosition>,
         count: usize,
     ) -> Result<SessionPage, EngineError> {
-        let order = order_of(search.query.order);
         let mut after = after.map(|position| (position.at, position.session.clone()));
         let (mut page, mut looked_at) = (SessionPage::default(), 0);
         loop {
@@ -399,7 +388,7 @@ impl Sessions {
                 subject: search.query.subject.clone(),
                 from: search.from,
                 until: search.until,
-                order,
+                order: search.query.order,
                 after: after.clone(),
                 max: SESSIONS_PER_INDEX_READ.min(count - page.sessions.len() + 1),
             };

@@ -89,7 +89,7 @@ impl Slot {
         orders: Arc<SessionOrders>,
         state: SlotState,
     ) -> Arc<Self> {
-        tenant.memory.count_session();
+        tenant.memory.count_sessions(0, 1);
         let slot = Arc::new_cyclic(|slot| Self {
             key,
             tenant,
@@ -263,7 +263,7 @@ impl Drop for Slot {
             self.orders.remove_loaded(queued);
         }
         inner.set_state(&self.tenant, SlotState::Ended);
-        self.tenant.memory.count_session_gone();
+        self.tenant.memory.count_sessions(1, 0);
     }
 }
 

@@ -81,7 +81,7 @@ impl Worker for Unloader {
     async fn step(&mut self) -> Result<(), WorkError> {
         // Sessions with failed writes are reloaded from the journal. Do not add more loads while it
         // fails.
-        if self.sessions.is_journal_failing() {
+        if self.sessions.journal().is_failing() {
             self.is_stuck = true;
             return Ok(());
         }

@@ -166,11 +166,6 @@ impl Sessions {
         Ok(())
     }
 
-    /// Waits until more than `batches` batches are written or rejected. Returns their number.
-    pub(crate) async fn wait_batches_beyond(&self, batches: u64) -> u64 {
-        self.shared.journal.wait_batches_beyond(batches).await
-    }
-
     /// Reads a generation's turns from the journal, including everything submitted so far.
     ///
     /// Returns `None` if there is no such generation.
