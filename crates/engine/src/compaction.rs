@@ -173,26 +173,25 @@ struct CompactionInner {
     threads: Executor,
 }
 
-pub(crate) struct CompactionParts {
-    pub(crate) sessions: Sessions,
-    pub(crate) queue: Arc<CompactionQueue>,
-    pub(crate) models: Arc<ModelRegistry>,
-    pub(crate) stats: Arc<Stats>,
-    pub(crate) blocking: Blocking,
-}
-
 impl Compaction {
-    pub(crate) fn new(parts: CompactionParts, config: CompactionConfig) -> Self {
-        parts.queue.note_summarizer(config.summarizer.as_ref());
+    pub(crate) fn new(
+        config: CompactionConfig,
+        sessions: Sessions,
+        queue: Arc<CompactionQueue>,
+        models: Arc<ModelRegistry>,
+        stats: Arc<Stats>,
+        blocking: Blocking,
+    ) -> Self {
+        queue.note_summarizer(config.summarizer.as_ref());
         let shared = CompactionInner {
-            sessions: parts.sessions,
-            queue: parts.queue,
+            sessions,
+            queue,
             config: ArcSwap::from_pointee(config),
-            models: parts.models,
+            models,
             remote_counts: RemoteCounts::default(),
             provider_breaker: Mutex::default(),
-            stats: parts.stats,
-            threads: Executor::awaited(parts.blocking, "summarizer", cores()),
+            stats,
+            threads: Executor::awaited(blocking, "summarizer", cores()),
         };
         Self {
             shared: Arc::new(shared),

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::blocking::{Blocking, Executor};
 use crate::cluster::Cluster;
 use crate::commands::Commands;
-use crate::compaction::{Compaction, CompactionParts, CompactionQueue, CompactionWorker};
+use crate::compaction::{Compaction, CompactionQueue, CompactionWorker};
 use crate::config::EngineConfig;
 use crate::eraser::Eraser;
 use crate::erasure::Erasures;
@@ -146,26 +146,18 @@ impl Engine {
         );
         let compaction_queue = Arc::<CompactionQueue>::default();
         let compaction = Compaction::new(
-            CompactionParts {
-                sessions: sessions.clone(),
-                queue: Arc::clone(&compaction_queue),
-                models: Arc::clone(&models),
-                stats: Arc::clone(&stats),
-                blocking,
-            },
             config.compaction.clone(),
-        );
-        let erasures = Erasures::new(
             sessions.clone(),
-            Arc::clone(&outbox),
-            store.clone(),
-            Arc::clone(&machine),
+            Arc::clone(&compaction_queue),
+            Arc::clone(&models),
+            Arc::clone(&stats),
+            blocking,
         );
+        let erasures = Erasures::new(sessions.clone(), Arc::clone(&outbox), store.clone());
         let hooks = Hooks::new(
             outbox,
             store.clone(),
             sessions.clone(),
-            Arc::clone(&machine),
             Arc::clone(&stats),
             retention_of(config),
         );
@@ -336,5 +328,8 @@ impl Engine {
 }
 
 fn retention_of(config: &EngineConfig) -> RetentionConfig {
-    RetentionConfig::new(config.journal.retention, config.limits.idempotency_ms)
+    RetentionConfig {
+        turns: config.journal.retention,
+        idempotency_keys_ms: config.limits.idempotency_ms,
+    }
 }

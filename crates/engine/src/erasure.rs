@@ -35,7 +35,6 @@ use crate::eraser::{EraseRequest, ErasedElsewhere, Eraser};
 use crate::error::EngineError;
 use crate::events::EventKind;
 use crate::hooks::Outbox;
-use crate::machine::Machine;
 use crate::sessions::{SessionRef, Sessions};
 use crate::store_handle::StoreHandle;
 use crate::tenants::Tenant;
@@ -79,7 +78,6 @@ struct ErasuresInner {
     sessions: Sessions,
     outbox: Arc<Outbox>,
     store: StoreHandle,
-    machine: Arc<dyn Machine>,
     last_id: Mutex<Option<ErasureId>>,
     jobs_changed: Notify,
     /// Incremented when a job is done, or when another daemon may have finished one.
@@ -90,17 +88,11 @@ struct ErasuresInner {
 }
 
 impl Erasures {
-    pub(crate) fn new(
-        sessions: Sessions,
-        outbox: Arc<Outbox>,
-        store: StoreHandle,
-        machine: Arc<dyn Machine>,
-    ) -> Self {
+    pub(crate) fn new(sessions: Sessions, outbox: Arc<Outbox>, store: StoreHandle) -> Self {
         let shared = ErasuresInner {
             sessions,
             outbox,
             store,
-            machine,
             last_id: Mutex::default(),
             jobs_changed: Notify::new(),
             done: watch::Sender::default(),
@@ -206,8 +198,8 @@ impl Erasures {
     fn next_id(&self) -> ErasureId {
         let shared = &self.shared;
         let mut last = shared.last_id.lock();
-        let at = shared.machine.now().wall;
-        let next = ErasureId::after(*last, at.as_ms(), shared.machine.random());
+        let at = shared.sessions.now().wall;
+        let next = ErasureId::after(*last, at.as_ms(), shared.sessions.random());
         *last = Some(next);
         next
     }

@@ -14,10 +14,9 @@ use memoird_core::change::EndReason;
 use memoird_core::ids::{Generation, HookName, SessionId, TenantId};
 use memoird_core::time::{Steady, Timestamp};
 use memoird_store::EventSubscription;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
 
 use crate::memory_use::MemoryUse;
 
@@ -134,7 +133,7 @@ pub(crate) struct EventLog {
     /// Number of tenants that share the memory for events.
     tenants: Arc<AtomicUsize>,
     /// Wakes the watchers of this tenant only.
-    published: Notify,
+    pub(crate) published: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -171,13 +170,13 @@ pub(crate) const NODES_MAX: usize = 64;
 /// Registry of watchers, and the signal for watchers of all tenants.
 #[derive(Debug, Default)]
 pub(crate) struct EventSignal {
-    published: Notify,
+    pub(crate) published: Notify,
     /// Number of watchers of all tenants. While it is 0, publishing needs no notification here.
     watchers: AtomicUsize,
     /// Number of watchers by tenant. `None` for watchers of all tenants.
     watched: Mutex<BTreeMap<Option<TenantId>, usize>>,
     /// Notified when a tenant, or all of them, gets its first watcher.
-    first_watcher_added: Notify,
+    pub(crate) first_watcher_added: Notify,
 }
 
 impl EventSignal {
@@ -208,15 +207,6 @@ impl EventSignal {
                 count.remove();
             }
         }
-    }
-
-    pub(crate) fn notified(&self) -> Notified<'_> {
-        self.published.notified()
-    }
-
-    /// Completes when a tenant, or all of them, gets its first watcher.
-    pub(crate) fn first_watcher_added(&self) -> Notified<'_> {
-        self.first_watcher_added.notified()
     }
 
     pub(crate) fn watched(&self) -> EventSubscription {
@@ -261,22 +251,14 @@ impl EventLog {
     ) {
         let mut inner = self.inner.lock();
         inner.own_number += 1;
-        let number = inner.own_number;
-        let event = |id| Event {
-            id,
-            at,
+        let message = EventMessage {
+            number: inner.own_number,
+            at_ms: at.as_ms(),
             session: session.clone(),
             generation,
             kind,
         };
-        self.add(&mut inner, None, number, Steady(0), event);
-        drop(inner);
-        self.published.notify_waiters();
-    }
-
-    /// Completes when the next event is published.
-    pub(crate) fn published(&self) -> Notified<'_> {
-        self.published.notified()
+        self.add(inner, None, Steady(0), message);
     }
 
     /// Adds an event received from another daemon, unless it is a duplicate.
@@ -289,16 +271,7 @@ impl EventLog {
         if inner.numbers.len() > NODES_MAX {
             inner.numbers.pop_front();
         }
-        let event = |id| Event {
-            id,
-            at: Timestamp::from_ms(message.at_ms),
-            session: message.session,
-            generation: message.generation,
-            kind: message.kind,
-        };
-        self.add(&mut inner, Some(node), message.number, happened, event);
-        drop(inner);
-        self.published.notify_waiters();
+        self.add(inner, Some(node), happened, message);
     }
 
     /// The oldest `max` unposted events of this daemon that are not older than `since`.
@@ -355,20 +328,25 @@ impl EventLog {
         (gone.saturating_sub(id), next)
     }
 
-    /// Adds an event, and removes the oldest ones above the limits on number and bytes.
+    /// Publishes an event, and removes the oldest ones above the limits on number and bytes.
     fn add(
         &self,
-        inner: &mut Inner,
+        mut inner: MutexGuard<'_, Inner>,
         node: Option<u128>,
-        number: u64,
         happened: Steady,
-        event: impl FnOnce(u64) -> Event,
+        message: EventMessage,
     ) {
         inner.last_id += 1;
         let logged = LoggedEvent {
-            event: event(inner.last_id),
+            event: Event {
+                id: inner.last_id,
+                at: Timestamp::from_ms(message.at_ms),
+                session: message.session,
+                generation: message.generation,
+                kind: message.kind,
+            },
             node,
-            number,
+            number: message.number,
             happened,
         };
         let before = inner.bytes;
@@ -383,6 +361,8 @@ impl EventLog {
         }
         inner.events.push_back(logged);
         self.memory.count_events(before, inner.bytes);
+        drop(inner);
+        self.published.notify_waiters();
     }
 }
 

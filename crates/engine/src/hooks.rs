@@ -20,7 +20,6 @@ use parking_lot::Mutex;
 
 use crate::cluster::Cluster;
 use crate::error::EngineError;
-use crate::machine::Machine;
 use crate::sessions::Sessions;
 use crate::stats::Stats;
 use crate::store_handle::StoreHandle;
@@ -52,7 +51,6 @@ struct HooksInner {
     outbox: Arc<Outbox>,
     store: StoreHandle,
     sessions: Sessions,
-    machine: Arc<dyn Machine>,
     stats: Arc<Stats>,
     retention: ArcSwap<RetentionConfig>,
     /// Result of the last count of open deliveries.
@@ -64,7 +62,6 @@ impl Hooks {
         outbox: Arc<Outbox>,
         store: StoreHandle,
         sessions: Sessions,
-        machine: Arc<dyn Machine>,
         stats: Arc<Stats>,
         retention: RetentionConfig,
     ) -> Self {
@@ -72,7 +69,6 @@ impl Hooks {
             outbox,
             store,
             sessions,
-            machine,
             stats,
             retention: ArcSwap::from_pointee(retention),
             last_counts: Mutex::new(Arc::from([])),
@@ -95,7 +91,7 @@ impl Hooks {
     }
 
     pub(crate) fn retention(&self) -> Duration {
-        self.shared.retention.load().turns()
+        self.shared.retention.load().turns
     }
 
     pub(crate) fn reconfigure(&self, config: HooksConfig, retention: RetentionConfig) {

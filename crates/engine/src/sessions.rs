@@ -69,7 +69,7 @@ pub use end::EndedSession;
 pub(crate) use end_listener::{EndListener, Ending};
 pub use listing::{SessionListPosition, SessionOrder, SessionPage, SessionQuery};
 pub(crate) use slot::SessionVersion;
-pub(crate) use update::{Decision, Effect, Update, UpdateOptions, WhenAbsent};
+pub(crate) use update::{Decision, Effect, Update, UpdateOptions};
 pub use view::SessionView;
 
 /// Maximum attempts of a command. Each lost attempt means that another command succeeded.
@@ -330,6 +330,10 @@ impl Sessions {
         self.shared.machine.now()
     }
 
+    pub(crate) fn random(&self) -> u128 {
+        self.shared.machine.random()
+    }
+
     /// Idempotency keys from before this time are expired.
     fn keys_since(&self, tenant: &Tenant) -> Steady {
         let limit_ms = tenant.policy().limits.idempotency_ms;
@@ -360,7 +364,7 @@ impl Sessions {
         inner: &mut SlotInner,
         permit: Permit,
         changes: Vec<Change>,
-        successor: Option<SessionReservation>,
+        successor: Option<Arc<SessionReservation>>,
     ) -> Submitted {
         let shared = &self.shared;
         let mut tally = Tally::new(&changes);

@@ -230,8 +230,8 @@ impl Watcher {
         let (signal, scope) = (Arc::clone(&self.events.signal), self.scope.clone());
         loop {
             let published = match &scope {
-                WatchScope::Tenant(tenant) => tenant.events.published(),
-                WatchScope::All => signal.notified(),
+                WatchScope::Tenant(tenant) => tenant.events.published.notified(),
+                WatchScope::All => signal.published.notified(),
             };
             tokio::pin!(published);
             published.as_mut().enable();

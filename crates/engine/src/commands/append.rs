@@ -13,9 +13,7 @@ use memoird_store::encoding;
 use super::Commands;
 use crate::compaction::CompactionRequest;
 use crate::error::EngineError;
-use crate::sessions::{
-    Decision, Effect, SessionRef, SessionView, Update, UpdateOptions, WhenAbsent,
-};
+use crate::sessions::{Decision, Effect, SessionRef, SessionView, Update, UpdateOptions};
 use crate::tenants::Tenant;
 
 /// Result of an append or a copy.
@@ -45,7 +43,7 @@ impl Commands {
     ) -> Result<AppendOutcome, EngineError> {
         let session = SessionRef::new(tenant, session);
         let options = UpdateOptions {
-            when_absent: WhenAbsent::Start,
+            starts: true,
             bytes: queue_bytes(&command, tenant),
             needs_keys: command.idempotency.is_some(),
             is_optional: false,

@@ -92,14 +92,12 @@ enum WindowAttempt {
     /// With a request for a compaction, if one is due.
     Built(Box<BuiltWindow>, Option<CompactionRequest>),
     Refused(CoreError),
-    NeedsCounts(TurnsToCount),
-}
-
-/// Turns of one version of a session that lack token counts, with the nonce of its windows.
-struct TurnsToCount {
-    turns: Vec<(u64, Arc<[u8]>)>,
-    version: SessionVersion,
-    nonce: Nonce,
+    /// Turns of one version of the session that lack token counts, with the nonce of its windows.
+    NeedsCounts {
+        turns: Vec<(u64, Arc<[u8]>)>,
+        version: SessionVersion,
+        nonce: Nonce,
+    },
 }
 
 impl Commands {
@@ -284,11 +282,11 @@ impl Commands {
                     queue.run_now(request).await;
                 }
                 WindowAttempt::Refused(refusal) => return Err(refusal.into()),
-                WindowAttempt::NeedsCounts(TurnsToCount {
+                WindowAttempt::NeedsCounts {
                     turns,
                     version,
                     nonce,
-                }) => {
+                } => {
                     let bytes = turns.iter().map(|(_, turn)| turn.len()).sum();
                     if turn.is_none() && !is_short(bytes) {
                         // Another call may be counting them. Wait for it, and read the session
@@ -335,11 +333,11 @@ impl Commands {
                 let looked_at = plan.policy.looks_at(plan.input_budget);
                 let uncounted = update.session.uncounted(plan.model.scale_id, looked_at);
                 if !uncounted.is_empty() {
-                    let uncounted = WindowAttempt::NeedsCounts(TurnsToCount {
+                    let uncounted = WindowAttempt::NeedsCounts {
                         turns: uncounted,
                         version: update.version,
                         nonce: update.session.nonce(),
-                    });
+                    };
                     return Ok::<_, EngineError>(Decision::intermediate(uncounted));
                 }
                 let scale = &plan.model.scale;

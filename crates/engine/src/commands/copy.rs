@@ -18,7 +18,7 @@ use super::Commands;
 use super::append::{AppendOutcome, decision, queue_bytes};
 use crate::error::EngineError;
 use crate::memory_use::CallBytes;
-use crate::sessions::{Decision, SessionRef, Update, UpdateOptions, WhenAbsent};
+use crate::sessions::{Decision, SessionRef, Update, UpdateOptions};
 use crate::tenants::Tenant;
 
 /// Maximum turns and bytes of a copy, which is a single change and in memory as a whole.
@@ -134,7 +134,7 @@ impl Commands {
     ) -> Result<Option<AppendOutcome>, EngineError> {
         let bytes = bytes_of(contents) + queue_bytes(append, &target.tenant);
         let options = UpdateOptions {
-            when_absent: WhenAbsent::Start,
+            starts: true,
             needs_keys: append.idempotency.is_some(),
             ..UpdateOptions::of_live(bytes)
         };

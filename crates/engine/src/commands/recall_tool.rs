@@ -122,7 +122,8 @@ impl Commands {
             lower.clamp(RESULT_BYTES_MIN, bytes_allowed)
         });
         let session = SessionRef::new(tenant, session);
-        let point = self.recall_point(&session).await?;
+        let read = |session: &Session, _| RecallPoint::new(session);
+        let point = self.shared.sessions.view(&session, read).await?;
         self.read_earlier_turns(&session, point, tool, &call.arguments_json, bytes_max)
             .await
     }
@@ -201,11 +202,6 @@ impl Commands {
             ..AppendCommand::default()
         };
         self.append(tenant, session, command).await.map(drop)
-    }
-
-    async fn recall_point(&self, session: &SessionRef) -> Result<RecallPoint, EngineError> {
-        let read = |session: &Session, _| RecallPoint::new(session);
-        self.shared.sessions.view(session, read).await
     }
 
     async fn read_earlier_turns(

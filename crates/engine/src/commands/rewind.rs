@@ -13,7 +13,7 @@ use super::Commands;
 use super::append::{decision, of_new, queue_bytes};
 use crate::compaction::CompactionRequest;
 use crate::error::EngineError;
-use crate::sessions::{Decision, SessionRef, SessionView, Update, UpdateOptions, WhenAbsent};
+use crate::sessions::{Decision, SessionRef, SessionView, Update, UpdateOptions};
 use crate::tenants::Tenant;
 
 /// Maximum bytes of removed turns that are returned. The last one may exceed it.
@@ -89,11 +89,7 @@ impl Commands {
         let adds_turns = !command.append.turns.is_empty();
         let bytes = queue_bytes(&command.append, &session.tenant);
         let options = UpdateOptions {
-            when_absent: if command.after_seq == 0 && adds_turns {
-                WhenAbsent::Start
-            } else {
-                WhenAbsent::Fail
-            },
+            starts: command.after_seq == 0 && adds_turns,
             needs_keys: command.append.idempotency.is_some(),
             ..UpdateOptions::of_live(bytes)
         };

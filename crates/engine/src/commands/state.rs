@@ -9,7 +9,7 @@ use memoird_core::state::{State, StatePatch};
 
 use super::Commands;
 use crate::error::EngineError;
-use crate::sessions::{Decision, Effect, SessionRef, Update, UpdateOptions, WhenAbsent};
+use crate::sessions::{Decision, Effect, SessionRef, Update, UpdateOptions};
 use crate::tenants::Tenant;
 
 #[derive(Clone, Debug, Default)]
@@ -62,11 +62,11 @@ impl Commands {
         let bytes = command.state.as_ref().map_or(0, |patch| {
             patch.json.len().max(tenant.policy().limits.state_bytes)
         });
-        let mut options = UpdateOptions::of_live(bytes);
-        if command.create {
-            options.when_absent = WhenAbsent::Start;
-        }
-        options.needs_keys = command.idempotency.is_some();
+        let options = UpdateOptions {
+            starts: command.create,
+            needs_keys: command.idempotency.is_some(),
+            ..UpdateOptions::of_live(bytes)
+        };
         let patched = self.shared.sessions.update(&session, options, |update| {
             let (limits, now, named) = (&update.policy.limits, update.now, command.idempotency);
             if update.session.known_record(named, limits, now)?.is_some() {

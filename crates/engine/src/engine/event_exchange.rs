@@ -47,7 +47,7 @@ impl Worker for EventExchanger {
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
-            () = self.events.signal().first_watcher_added() => {}
+            () = self.events.signal().first_watcher_added.notified() => {}
         }
     }
 

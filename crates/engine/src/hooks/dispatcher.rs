@@ -233,7 +233,7 @@ impl Dispatcher {
             Ok(()) => (DeliveryState::Done, String::new(), 0),
             Err(HookError { problem, retry }) => {
                 #[allow(clippy::cast_possible_truncation, reason = "any 64 bits will do")]
-                let random = self.hooks.shared.machine.random() as u64;
+                let random = self.hooks.shared.sessions.random() as u64;
                 let pause_ms = match retry {
                     Retry::Never => None,
                     Retry::Later => hook.retry.pause_ms(tries, random, None),

@@ -29,21 +29,8 @@ const KEPT_WITHOUT_JOURNAL_MS: u64 = 60_000;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetentionConfig {
-    turns_ms: u64,
-    idempotency_keys_ms: u64,
-}
-
-impl RetentionConfig {
-    pub(crate) fn new(turns: Duration, idempotency_keys_ms: u64) -> Self {
-        Self {
-            turns_ms: ms(turns),
-            idempotency_keys_ms,
-        }
-    }
-
-    pub(super) fn turns(&self) -> Duration {
-        Duration::from_millis(self.turns_ms)
-    }
+    pub(crate) turns: Duration,
+    pub(crate) idempotency_keys_ms: u64,
 }
 
 /// Worker that prunes expired rows.
@@ -93,7 +80,7 @@ impl Worker for RetentionWorker {
         let now_ms = shared.sessions.now().steady.0;
         let config = shared.retention.load();
         let turns_ms = if shared.sessions.have_journal() {
-            config.turns_ms
+            ms(config.turns)
         } else {
             KEPT_WITHOUT_JOURNAL_MS
         };

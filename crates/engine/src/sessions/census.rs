@@ -41,13 +41,8 @@ pub(super) enum ReserveOutcome {
 }
 
 /// A session that is counted but not yet live. Released on drop unless the session starts.
-#[derive(Clone, Debug)]
-pub(super) struct SessionReservation {
-    inner: Arc<ReservationInner>,
-}
-
 #[derive(Debug)]
-struct ReservationInner {
+pub(super) struct SessionReservation {
     census: Arc<Census>,
     tenant: TenantId,
     /// Set once the reservation is released or the session is live.
@@ -56,38 +51,29 @@ struct ReservationInner {
 
 impl SessionReservation {
     /// Wraps a count already taken for a session of this tenant.
-    pub(super) fn new(census: &Arc<Census>, tenant: &TenantId) -> Self {
-        let inner = ReservationInner {
+    pub(super) fn new(census: &Arc<Census>, tenant: &TenantId) -> Arc<Self> {
+        Arc::new(Self {
             census: Arc::clone(census),
             tenant: tenant.clone(),
             is_closed: AtomicBool::new(false),
-        };
-        Self {
-            inner: Arc::new(inner),
-        }
+        })
     }
 
     /// Marks the session as live.
     pub(super) fn mark_live(&self) {
-        self.inner.is_closed.store(true, Ordering::Relaxed);
-        self.inner.census.changed.notify_waiters();
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.census.changed.notify_waiters();
     }
 
     /// Releases the reservation: the session does not start, or the eviction for it failed.
     pub(super) fn release(&self) {
-        self.inner.release();
-    }
-}
-
-impl ReservationInner {
-    fn release(&self) {
         if !self.is_closed.swap(true, Ordering::Relaxed) {
             self.census.release(&self.tenant);
         }
     }
 }
 
-impl Drop for ReservationInner {
+impl Drop for SessionReservation {
     fn drop(&mut self) {
         self.release();
     }

@@ -24,7 +24,7 @@ pub(crate) struct SubmittedChange {
     /// Whether writing it creates pending deliveries.
     pub(super) has_deliveries: bool,
     /// For an eviction, the reservation of the session that replaces it.
-    pub(super) successor: Option<SessionReservation>,
+    pub(super) successor: Option<Arc<SessionReservation>>,
 }
 
 /// Contribution of a change set to counters and events.

@@ -57,7 +57,7 @@ pub(super) struct EndedSlot {
     pub(super) ended: EndedSession,
     pub(super) submitted: Submitted,
     /// Reservation of the session that replaces it.
-    pub(super) successor_reservation: Option<SessionReservation>,
+    pub(super) successor_reservation: Option<Arc<SessionReservation>>,
 }
 
 impl EndRequest<'_> {

@@ -9,23 +9,18 @@ use memoird_core::change::EndReason;
 
 use super::Sessions;
 use super::census::{ReserveOutcome, SessionReservation};
-use super::end::{EndAttempt, EndCondition, EndRequest, EndedSlot};
+use super::end::{EndAttempt, EndCondition, EndRequest};
 use super::expiry::{ENDS_PER_BATCH, wait_for_ends};
 use super::slot::Slot;
 use crate::error::EngineError;
-use crate::journal::Permit;
+use crate::journal::{Permit, Submitted};
 use crate::tenants::Tenant;
 
 /// How long the first start in a tenant's line waits for room.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Room for a session that is to start.
-enum StartReservation {
-    /// Below the caps.
-    BelowCaps(SessionReservation),
-    /// Freed by evicting this session. The end is not yet written.
-    ByEviction(EndedSlot),
-}
+/// Room for a session that is to start, and the end of the evicted one, if it is not yet written.
+type StartReservation = (Arc<SessionReservation>, Option<Submitted>);
 
 impl Sessions {
     /// Reserves room for a session of `tenant`, evicting the longest idle one at a cap.
@@ -33,23 +28,22 @@ impl Sessions {
     /// The eviction is a change set of its own, and is written before this returns. Fails with
     /// [`EngineError::NoRoomForSession`] if no session could be evicted within [`ROOM_WAIT_MAX`]
     /// once the call was first in line.
-    pub(super) async fn reserve(&self, tenant: &Tenant) -> Result<SessionReservation, EngineError> {
+    pub(super) async fn reserve(
+        &self,
+        tenant: &Tenant,
+    ) -> Result<Arc<SessionReservation>, EngineError> {
         if self.shared.cluster.is_some() {
             // The leader enforces the caps, based on the sessions of all daemons.
             self.shared.census.count_unconditionally(&tenant.id);
             return Ok(SessionReservation::new(&self.shared.census, &tenant.id));
         }
         loop {
-            let ended = match self.reserve_or_evict(tenant).await? {
-                StartReservation::BelowCaps(reservation) => return Ok(reservation),
-                StartReservation::ByEviction(ended) => ended,
+            let (reservation, evicted) = self.reserve_or_evict(tenant).await?;
+            let Some(evicted) = evicted else {
+                return Ok(reservation);
             };
-            match ended.submitted.written().await {
-                Ok(()) => {
-                    if let Some(reservation) = ended.successor_reservation {
-                        return Ok(reservation);
-                    }
-                }
+            match evicted.written().await {
+                Ok(()) => return Ok(reservation),
                 // The victim stays live. Find another one.
                 Err(EngineError::SessionReloaded) => {}
                 Err(error) => return Err(error),
@@ -91,7 +85,7 @@ impl Sessions {
             let victims = match census.reserve(tenant) {
                 ReserveOutcome::Reserved => {
                     let reservation = SessionReservation::new(census, &tenant.id);
-                    return Ok(Some(StartReservation::BelowCaps(reservation)));
+                    return Ok(Some((reservation, None)));
                 }
                 ReserveOutcome::EvictFrom(victim) => self.shared.table.orders(&victim),
             };
@@ -106,7 +100,10 @@ impl Sessions {
             };
             let permit = self.shared.journal.permit(0).await?;
             match self.end_slot(&oldest.slot, request, permit) {
-                EndAttempt::Ended(ended) => return Ok(Some(StartReservation::ByEviction(ended))),
+                EndAttempt::Ended(ended) => {
+                    let reservation = ended.successor_reservation;
+                    return Ok(reservation.map(|reserved| (reserved, Some(ended.submitted))));
+                }
                 EndAttempt::NotEnded => correct_place(&oldest.slot),
                 EndAttempt::NeedsLoad => self.reload(&oldest.slot).await?,
             }

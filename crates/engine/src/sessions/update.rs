@@ -27,7 +27,8 @@ use crate::tenants::{Policy, Tenant};
 /// Requirements of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpdateOptions {
-    pub(crate) when_absent: WhenAbsent,
+    /// Whether to start the session if none is live.
+    pub(crate) starts: bool,
     /// Approximate bytes of its change in the journal queue.
     pub(crate) bytes: usize,
     /// Whether the idempotency keys of the session id must be loaded.
@@ -42,7 +43,7 @@ impl UpdateOptions {
     /// Options of a command on a live session whose change takes `bytes` in the queue.
     pub(crate) fn of_live(bytes: usize) -> Self {
         Self {
-            when_absent: WhenAbsent::Fail,
+            starts: false,
             bytes,
             needs_keys: false,
             is_optional: false,
@@ -56,13 +57,6 @@ impl UpdateOptions {
             ..Self::of_live(0)
         }
     }
-}
-
-/// Behavior of a command if no session is live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WhenAbsent {
-    Start,
-    Fail,
 }
 
 /// A session under its lock, passed to a command for its decision.
@@ -220,10 +214,9 @@ impl Sessions {
                 }
                 None => Attempt::HasEnded,
             };
-            let may_start = options.when_absent == WhenAbsent::Start;
             let decided = match (attempt, slot) {
                 (Attempt::Decided(decided), _) => decided,
-                (Attempt::HasEnded, _) if may_start => {
+                (Attempt::HasEnded, _) if options.starts => {
                     match self.start(session, options, &mut decide).await? {
                         Some(decided) => decided,
                         // A concurrent call has started it.
@@ -232,7 +225,7 @@ impl Sessions {
                 }
                 (obstacle, slot) => {
                     let slot = slot.ok_or_else(|| session.not_found())?;
-                    self.remove_obstacle(session, &slot, &obstacle, options.when_absent)
+                    self.remove_obstacle(session, &slot, &obstacle, options.starts)
                         .await?;
                     continue;
                 }
@@ -263,7 +256,7 @@ impl Sessions {
                     }
                 }
                 obstacle => {
-                    self.remove_obstacle(session, &slot, &obstacle, WhenAbsent::Fail)
+                    self.remove_obstacle(session, &slot, &obstacle, false)
                         .await?;
                 }
             }
@@ -321,7 +314,7 @@ impl Sessions {
         session: &SessionRef,
         slot: &Arc<Slot>,
         obstacle: &Attempt<T>,
-        when_absent: WhenAbsent,
+        starts: bool,
     ) -> Result<(), EngineError> {
         match obstacle {
             Attempt::HasEnded if self.has_durably_ended(slot).await => {
@@ -330,7 +323,7 @@ impl Sessions {
             Attempt::HasEnded | Attempt::NeedsLoad => self.load(slot).await,
             Attempt::NeedsKeys => self.load_keys(session, slot).await,
             Attempt::IsExpired => match self.end_if_expired(slot).await {
-                Err(error) if when_absent == WhenAbsent::Fail => {
+                Err(error) if !starts => {
                     self.check_expired(session, error)?;
                     self.load(slot).await
                 }
@@ -366,9 +359,9 @@ impl Sessions {
         options: UpdateOptions,
     ) -> Result<(), EngineError> {
         let bytes = options.bytes as u64;
-        let brings_turns = options.when_absent == WhenAbsent::Start;
         let have_journal = self.have_journal();
-        if have_journal && brings_turns {
+        // Commands that may start a session bring turns.
+        if have_journal && options.starts {
             session.tenant.check_journal_room(bytes)
         } else if !have_journal && bytes > 0 {
             session.tenant.check_memory_room(bytes)
