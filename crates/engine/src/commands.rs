@@ -24,7 +24,6 @@ use crate::models::ModelRegistry;
 use crate::sessions::{
     SessionListPosition, SessionPage, SessionQuery, SessionRef, SessionView, Sessions,
 };
-use crate::store_handle::StoreHandle;
 use crate::tenants::Tenant;
 
 use context::TokenCounting;
@@ -48,8 +47,6 @@ pub struct Commands {
 #[derive(Debug)]
 struct CommandsInner {
     sessions: Sessions,
-    /// Store of the journal, if there is one.
-    store: Option<StoreHandle>,
     compaction_queue: Arc<CompactionQueue>,
     models: Arc<ModelRegistry>,
     window_settings: ArcSwap<WindowSettings>,
@@ -63,7 +60,6 @@ struct CommandsInner {
 impl Commands {
     pub(crate) fn new(
         sessions: Sessions,
-        store: Option<StoreHandle>,
         compaction_queue: Arc<CompactionQueue>,
         models: Arc<ModelRegistry>,
         window_settings: WindowSettings,
@@ -71,7 +67,6 @@ impl Commands {
     ) -> Self {
         let shared = CommandsInner {
             sessions,
-            store,
             compaction_queue,
             models,
             window_settings: ArcSwap::from_pointee(window_settings),

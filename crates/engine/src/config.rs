@@ -6,7 +6,7 @@ use memoird_core::nonce::NonceSecret;
 
 use crate::cluster::Cluster;
 use crate::compaction::CompactionConfig;
-use crate::hooks::HooksConfig;
+use crate::hook::HooksConfig;
 use crate::journal::JournalConfig;
 use crate::models::ContextConfig;
 use crate::tenants::{SessionConfig, TenantConfig, TenantsConfig};

@@ -21,10 +21,11 @@ use crate::eraser::Eraser;
 use crate::erasure::Erasures;
 use crate::error::EngineError;
 use crate::events::EventSignal;
-use crate::hooks::{Hooks, Outbox, RetentionConfig};
+use crate::hooks::{Hooks, RetentionConfig};
 use crate::journal::{Durability, Journal};
 use crate::machine::Machine;
 use crate::models::ModelRegistry;
+use crate::outbox::Outbox;
 use crate::sessions::{SessionParts, Sessions};
 use crate::stats::{Stats, StatsSnapshot};
 use crate::store_handle::{CommitHandle, StoreHandle};
@@ -135,8 +136,8 @@ impl Engine {
                 tenants: Arc::clone(&tenants),
                 machine: Arc::clone(&machine),
                 journal: Journal::new(&config.journal, commits),
-                store: journal_store.clone(),
-                end_listener: Arc::clone(&outbox) as _,
+                store: journal_store,
+                outbox: Arc::clone(&outbox),
                 event_signal: Arc::clone(&event_signal),
                 idempotency_ms: config.limits.idempotency_ms,
                 nonce_secret: config.nonce_secret.clone(),
@@ -163,7 +164,6 @@ impl Engine {
         );
         let commands = Commands::new(
             sessions.clone(),
-            journal_store.clone(),
             compaction_queue,
             Arc::clone(&models),
             config.context.settings,
@@ -177,7 +177,7 @@ impl Engine {
                 config.cluster.as_ref(),
             ),
             tenants,
-            transcripts: Transcripts::new(sessions.clone(), journal_store),
+            transcripts: Transcripts::new(sessions.clone()),
             sessions,
             commands,
             compaction,

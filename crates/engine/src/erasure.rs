@@ -34,7 +34,7 @@ use tracing::{debug, info, warn};
 use crate::eraser::{EraseRequest, ErasedElsewhere, Eraser};
 use crate::error::EngineError;
 use crate::events::EventKind;
-use crate::hooks::Outbox;
+use crate::outbox::Outbox;
 use crate::sessions::{SessionRef, Sessions};
 use crate::store_handle::StoreHandle;
 use crate::tenants::Tenant;

@@ -2,10 +2,7 @@
 //!
 //! The outbox stores pending deliveries, and the dispatcher calls the hooks until these succeed.
 
-mod config;
 mod dispatcher;
-mod outbox;
-mod port;
 mod retention;
 
 use std::sync::Arc;
@@ -20,6 +17,8 @@ use parking_lot::Mutex;
 
 use crate::cluster::Cluster;
 use crate::error::EngineError;
+use crate::hook::HooksConfig;
+use crate::outbox::Outbox;
 use crate::sessions::Sessions;
 use crate::stats::Stats;
 use crate::store_handle::StoreHandle;
@@ -28,9 +27,6 @@ use crate::worker::{LeaderOnly, Supervisor};
 use dispatcher::Dispatcher;
 use retention::RetentionWorker;
 
-pub use config::{HookConfig, HooksConfig};
-pub(crate) use outbox::Outbox;
-pub use port::{Hook, HookCall, HookError, HookFuture, Retry, SessionContent};
 pub(crate) use retention::RetentionConfig;
 
 /// A delivery with wall-clock times, for operators.

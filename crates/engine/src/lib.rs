@@ -19,6 +19,7 @@ mod eraser;
 mod erasure;
 mod error;
 mod events;
+mod hook;
 mod hooks;
 mod journal;
 mod journal_use;
@@ -26,6 +27,7 @@ mod machine;
 mod memory_use;
 mod model_fault;
 mod models;
+mod outbox;
 mod sessions;
 mod single_flight;
 mod stats;
@@ -57,10 +59,10 @@ pub use eraser::{EraseFuture, EraseRequest, ErasedElsewhere, Eraser};
 pub use erasure::Erasures;
 pub use error::EngineError;
 pub use events::{EVENTS_MAX, Event, EventKind};
-pub use hooks::{
-    DeliveryView, Hook, HookCall, HookConfig, HookError, HookFuture, Hooks, HooksConfig, Retry,
-    SessionContent,
+pub use hook::{
+    Hook, HookCall, HookConfig, HookError, HookFuture, HooksConfig, Retry, SessionContent,
 };
+pub use hooks::{DeliveryView, Hooks};
 pub use journal::{Durability, JournalConfig};
 pub use machine::{Machine, Stopwatch, SystemMachine, new_nonce_secret};
 pub use memoird_core::window::{WindowTurn, WindowTurns};

@@ -11,7 +11,6 @@ mod census;
 mod cluster;
 mod commit;
 mod end;
-mod end_listener;
 mod ended_keys;
 mod evict;
 mod expiry;
@@ -46,6 +45,7 @@ use crate::error::EngineError;
 use crate::events::{EventKind, EventSignal};
 use crate::journal::{Committer, Journal, JournalConfig, Permit, Submitted};
 use crate::machine::{self, Machine};
+use crate::outbox::Outbox;
 use crate::single_flight::SingleFlight;
 use crate::stats::Stats;
 use crate::store_handle::StoreHandle;
@@ -66,7 +66,6 @@ use table::Table;
 use unload::Unloader;
 
 pub use end::EndedSession;
-pub(crate) use end_listener::{EndListener, Ending};
 pub use listing::{SessionListPosition, SessionOrder, SessionPage, SessionQuery};
 pub(crate) use slot::SessionVersion;
 pub(crate) use update::{Decision, Effect, Update, UpdateOptions};
@@ -105,7 +104,7 @@ struct SessionsInner {
     /// Tenants with session starts waiting for a cap.
     starters: SingleFlight<TenantId>,
     ended_keys: EndedKeys,
-    end_listener: Arc<dyn EndListener>,
+    outbox: Arc<Outbox>,
     event_signal: Arc<EventSignal>,
     nonce_secret: NonceSecret,
 }
@@ -136,20 +135,13 @@ impl SessionRef {
     }
 }
 
-impl SessionsInner {
-    /// Store of the journal. Fails with [`EngineError::JournalOff`] without one.
-    fn store(&self) -> Result<&StoreHandle, EngineError> {
-        self.store.as_ref().ok_or(EngineError::JournalOff)
-    }
-}
-
 pub(crate) struct SessionParts {
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) journal: Journal<SubmittedChange>,
     /// Store of the journal, if there is one.
     pub(crate) store: Option<StoreHandle>,
-    pub(crate) end_listener: Arc<dyn EndListener>,
+    pub(crate) outbox: Arc<Outbox>,
     pub(crate) event_signal: Arc<EventSignal>,
     /// How long idempotency keys are valid, in milliseconds.
     pub(crate) idempotency_ms: u64,
@@ -182,7 +174,7 @@ impl Sessions {
             keyed_ids: KeyedIds::new(parts.idempotency_ms),
             starters: SingleFlight::default(),
             ended_keys: EndedKeys::default(),
-            end_listener: parts.end_listener,
+            outbox: parts.outbox,
             event_signal: parts.event_signal,
         };
         Self {
@@ -299,6 +291,11 @@ impl Sessions {
 
     pub(crate) fn have_journal(&self) -> bool {
         self.shared.journal.is_on()
+    }
+
+    /// Store of the journal. Fails with [`EngineError::JournalOff`] without one.
+    pub(crate) fn store(&self) -> Result<&StoreHandle, EngineError> {
+        self.shared.store.as_ref().ok_or(EngineError::JournalOff)
     }
 
     pub(crate) fn journal(&self) -> &Journal<SubmittedChange> {

@@ -63,6 +63,8 @@ pub struct TtlClasses(pub BTreeMap<String, ClassTtl>);
 pub struct ClassTtl(#[serde(with = "AsText::<Never>")] pub Option<Duration>);
 
 const TTL_CLASSES_MAX: usize = 8;
+/// Stands for a duration that is not set, and is valid.
+const UNSET: Duration = Duration::from_secs(1);
 
 impl TtlClasses {
     fn check(&self, problems: &mut Problems) {
@@ -73,9 +75,7 @@ impl TtlClasses {
             let problem = "takes names of 1 to 64 of a-z, 0-9, - and _, but not default, which is \
                            session_ttl";
             problems.unless(is_name, "ttl_classes", problem);
-            if let Some(ttl) = ttl {
-                problems.not_zero("ttl_classes", *ttl);
-            }
+            problems.not_zero("ttl_classes", ttl.unwrap_or(UNSET));
         }
     }
 }
@@ -191,30 +191,20 @@ pub struct Tenants {
 impl SessionConfig {
     pub fn check(&self, problems: &mut Problems) {
         problems.not_zero("session_ttl", self.session_ttl);
-        if let Some(interval) = self.sweep_interval {
-            problems.not_zero("sweep_interval", interval);
-        }
+        problems.not_zero("sweep_interval", self.sweep_interval.unwrap_or(UNSET));
         self.ttl_classes.check(problems);
     }
 }
 
 impl TenantLimits {
     pub fn check(&self, problems: &mut Problems) {
-        if let Some(ttl) = self.session_ttl {
-            problems.not_zero("session_ttl", ttl);
-        }
+        problems.not_zero("session_ttl", self.session_ttl.unwrap_or(UNSET));
         if let Some(classes) = &self.ttl_classes {
             classes.check(problems);
         }
-        if let Some(turns) = self.max_history_turns {
-            problems.at_least_one("max_history_turns", turns);
-        }
-        if let Some(bytes) = self.max_history_bytes {
-            problems.at_least_one("max_history_bytes", bytes);
-        }
-        if let Some(calls) = self.calls_in_flight {
-            problems.at_least_one("calls_in_flight", calls);
-        }
+        problems.at_least_one("max_history_turns", self.max_history_turns.unwrap_or(1));
+        problems.at_least_one("max_history_bytes", self.max_history_bytes.unwrap_or(1));
+        problems.at_least_one("calls_in_flight", self.calls_in_flight.unwrap_or(1));
         let bytes = self.bytes_per_second;
         let is_measured = bytes.is_none_or(|bytes| BYTES_PER_SECOND.contains(&bytes));
         problems.unless(is_measured, "bytes_per_second", "takes 1KiB to 100MiB");

@@ -5,7 +5,6 @@ use memoird_store::{GenerationOwner, SearchIndex, Store, StoreError, WrittenTurn
 
 use crate::error::EngineError;
 use crate::sessions::Sessions;
-use crate::store_handle::StoreHandle;
 use crate::tenants::Tenant;
 
 /// Read access to the journal for a follower. Cheap to clone.
@@ -15,25 +14,23 @@ use crate::tenants::Tenant;
 #[derive(Clone, Debug)]
 pub struct Transcripts {
     sessions: Sessions,
-    store: Option<StoreHandle>,
 }
 
 impl Transcripts {
-    pub(crate) fn new(sessions: Sessions, store: Option<StoreHandle>) -> Self {
-        Self { sessions, store }
+    pub(crate) fn new(sessions: Sessions) -> Self {
+        Self { sessions }
     }
 
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, EngineError> {
-        let store = self.store.as_ref().ok_or(EngineError::JournalOff)?;
-        store.run(None, read).await
+        self.sessions.store()?.run(None, read).await
     }
 
     /// Whether there is a journal to follow.
     pub fn have_journal(&self) -> bool {
-        self.store.is_some()
+        self.sessions.have_journal()
     }
 
     /// Waits until every change of a tenant submitted so far is written or rejected.
@@ -79,9 +76,8 @@ impl Transcripts {
         tenant: Option<&TenantId>,
         action: impl FnOnce(&dyn SearchIndex) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<Result<T, StoreError>, EngineError> {
-        let store = self.store.as_ref().ok_or(EngineError::JournalOff)?;
         let call = move |store: &dyn Store| Ok(store.search_index().map(action));
-        let outcome = store.run(tenant, call).await?;
+        let outcome = self.sessions.store()?.run(tenant, call).await?;
         outcome.ok_or(EngineError::JournalOff)
     }
 

@@ -40,8 +40,8 @@ pub enum WatchItem {
 /// Access to the events of all tenants.
 #[derive(Clone, Debug)]
 pub struct Events {
-    tenants: Arc<Tenants>,
-    signal: Arc<EventSignal>,
+    pub(crate) tenants: Arc<Tenants>,
+    pub(crate) signal: Arc<EventSignal>,
     machine: Arc<dyn Machine>,
     /// Number of this daemon in the exchange of events.
     node: u128,
@@ -158,14 +158,6 @@ impl Events {
         };
         self.signal.add_watcher(watcher.scope.tenant());
         watcher
-    }
-
-    pub(crate) fn signal(&self) -> &EventSignal {
-        &self.signal
-    }
-
-    pub(crate) fn tenants(&self) -> &Tenants {
-        &self.tenants
     }
 
     fn position(&self, tenant: Arc<Tenant>, from: &WatchFrom) -> Position {

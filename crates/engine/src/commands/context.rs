@@ -272,7 +272,7 @@ impl Commands {
                 }
                 WindowAttempt::Built(built, Some(request)) => {
                     let queue = &self.shared.compaction_queue;
-                    let is_urgent = request.trigger() == Trigger::Reactive && queue.is_local();
+                    let is_urgent = request.trigger == Trigger::Reactive && queue.is_local();
                     if !is_urgent || std::mem::replace(&mut has_run_compaction, true) {
                         queue.request(request);
                         return Ok(*built);

@@ -194,7 +194,7 @@ impl Commands {
             session: source.key.session.clone(),
             generation: command.generation,
         };
-        let Some(store) = &self.shared.store else {
+        let Ok(store) = sessions.store() else {
             let (head, state, turns) = live.ok_or_else(not_found)?;
             let room = self.room(tenant, bytes_of(&turns)).await?;
             // Without a journal, nothing can be unloaded for it.

@@ -65,7 +65,7 @@ impl Drop for RunningCompaction {
 #[derive(Debug)]
 pub(crate) struct CompactionRequest {
     pub(super) session: SessionRef,
-    pub(super) trigger: Trigger,
+    pub(crate) trigger: Trigger,
     /// Number of newest exchanges to retain, if the call specifies it.
     pub(super) keep_exchanges: Option<u32>,
     /// The window that triggered the request, if its provider can count tokens.
@@ -85,10 +85,6 @@ impl CompactionRequest {
             near_limit: None,
             reply: None,
         }
-    }
-
-    pub(crate) fn trigger(&self) -> Trigger {
-        self.trigger
     }
 
     fn tenant(&self) -> &TenantId {

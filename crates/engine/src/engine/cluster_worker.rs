@@ -6,8 +6,8 @@ use std::time::Duration;
 use memoird_store::Store;
 
 use crate::erasure::Erasures;
-use crate::hooks::Outbox;
 use crate::machine::Machine;
+use crate::outbox::Outbox;
 use crate::store_handle::StoreHandle;
 use crate::worker::{WorkError, Worker};
 

@@ -47,14 +47,14 @@ impl Worker for EventExchanger {
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
-            () = self.events.signal().first_watcher_added.notified() => {}
+            () = self.events.signal.first_watcher_added.notified() => {}
         }
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
         let (posted, posted_up_to) = self.to_post();
         self.has_more = posted.len() >= EVENTS_POSTED_MAX;
-        let watched = self.events.signal().watched();
+        let watched = self.events.signal.watched();
         let exchange = EventExchange { watched, posted };
         let call = move |store: &dyn Store| store.exchange_events(exchange);
         let reply = self.store.run(None, call).await?;
@@ -67,7 +67,7 @@ impl Worker for EventExchanger {
             let now = self.machine.now().steady;
             let received = reply.received.into_iter();
             received.for_each(|(node, event)| self.receive(node, &event, now));
-            self.events.signal().notify();
+            self.events.signal.notify();
         }
         Ok(())
     }
@@ -76,7 +76,7 @@ impl Worker for EventExchanger {
 impl EventExchanger {
     /// Collects the events that other daemons watch and that have not been posted yet.
     fn to_post(&self) -> (Vec<PostedEvent>, Vec<PostedUpTo>) {
-        let tenants = self.events.tenants();
+        let tenants = &self.events.tenants;
         let now = self.machine.now().wall;
         let recent = Timestamp::from_ms(now.as_ms().saturating_sub(RECENT_MS));
         let all = self.watched.all.then(|| tenants.all());
@@ -115,7 +115,7 @@ impl EventExchanger {
         match serde_json::from_slice::<EventMessage>(&event.body) {
             Ok(message) => {
                 let happened = Steady(now.0.saturating_sub(event.age_ms));
-                let tenant = self.events.tenants().get_or_insert(&event.tenant);
+                let tenant = self.events.tenants.get_or_insert(&event.tenant);
                 tenant.events.push_of_other(node, message, happened);
             }
             // A newer daemon may have event kinds that this version lacks. The event is skipped.

@@ -24,9 +24,8 @@ use tracing::{debug, warn};
 
 use crate::error::EngineError;
 use crate::events::EventKind;
+use crate::hook::{HookConfig, HookError, HooksConfig, Retry};
 use crate::hooks::Hooks;
-use crate::hooks::config::{HookConfig, HooksConfig};
-use crate::hooks::port::{HookError, Retry};
 use crate::tenants::ms;
 use crate::worker::{WorkError, Worker};
 use attempt::{Attempt, attempt};

@@ -71,7 +71,7 @@ impl ClusterState {
 impl Sessions {
     /// Counts the live sessions of all daemons, by tenant.
     async fn count_in_journal(&self) -> Result<BTreeMap<TenantId, usize>, EngineError> {
-        let store = self.shared.store()?;
+        let store = self.store()?;
         let rows = store.run(None, <dyn Store>::live_counts).await?;
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let counted: BTreeMap<_, _> = rows
@@ -192,7 +192,7 @@ impl Sessions {
         query: LiveQuery,
     ) -> Result<Vec<(SessionKey, Head)>, EngineError> {
         let tenant = query.tenant.clone();
-        let store = self.shared.store()?;
+        let store = self.store()?;
         store
             .run(Some(&tenant), move |store| store.live_page(&query))
             .await

@@ -125,7 +125,7 @@ impl CommitHandler<SubmittedChange> for Sessions {
     fn committed(&self, ticket: u64, mut change: SubmittedChange, at: Timestamp) {
         change.tally.publish(&change.slot, at);
         if change.has_deliveries {
-            self.shared.end_listener.deliveries_added();
+            self.shared.outbox.notify();
         }
         if change.tally.ended.is_some() {
             let inner = change.slot.lock();

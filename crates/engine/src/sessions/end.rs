@@ -8,12 +8,12 @@ use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady};
 
 use super::census::SessionReservation;
-use super::end_listener::Ending;
 use super::freshness::ObservedVersion;
 use super::slot::{Slot, SlotInner, SlotState};
 use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
+use crate::outbox::Ending;
 use crate::tenants::Tenant;
 
 /// A generation that ended.
@@ -173,15 +173,15 @@ impl Sessions {
     ///
     /// A generation without turns and state, as after a reset, has no deliveries.
     pub(super) fn end_change(&self, ending: Ending<'_>) -> Change {
-        let listener = &self.shared.end_listener;
+        let outbox = &self.shared.outbox;
         let is_empty = ending.head.last_seq == 0 && ending.head.state_version == 0;
         let hooks_to_call = if is_empty {
             Arc::default()
         } else {
-            listener.hooks_for_end(&ending.key.tenant, ending.reason)
+            outbox.hooks_for_end(&ending.key.tenant, ending.reason)
         };
         if !hooks_to_call.is_empty() {
-            listener.session_ending(&ending, &hooks_to_call);
+            outbox.session_ending(&ending, &hooks_to_call);
         }
         ending.head.end(ending.reason, ending.at, hooks_to_call)
     }

@@ -135,7 +135,7 @@ impl Worker for FreshnessWorker {
         let wanted = generations.clone();
         let read = async {
             let read = move |store: &dyn Store| store.are_current(&wanted);
-            self.sessions.shared.store()?.run(None, read).await
+            self.sessions.store()?.run(None, read).await
         };
         let stored = read.await;
         for check in checks {

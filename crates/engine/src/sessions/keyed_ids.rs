@@ -134,7 +134,7 @@ impl Worker for KeyedIdsReader {
         let shared = &self.sessions.shared;
         let after = self.last.clone();
         let read = move |store: &dyn Store| store.keyed_sessions(after.as_ref(), IDS_PER_STEP);
-        let page = shared.store()?.run(None, read).await?;
+        let page = self.sessions.store()?.run(None, read).await?;
         let now = self.sessions.now().steady;
         for key in &page {
             shared.keyed_ids.insert(key, now);

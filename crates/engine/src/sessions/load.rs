@@ -123,7 +123,7 @@ impl Sessions {
                 session
             }))
         };
-        self.shared.store()?.run(Some(&tenant.id), load).await
+        self.store()?.run(Some(&tenant.id), load).await
     }
 
     /// Returns the idempotency keys of a session id without a live session.
@@ -138,7 +138,7 @@ impl Sessions {
         let since = self.keys_since(&session.tenant);
         let key = session.key.clone();
         let read = move |store: &dyn Store| store.keys(&key, since);
-        let store = self.shared.store()?;
+        let store = self.store()?;
         store.run(Some(&session.tenant.id), read).await
     }
 

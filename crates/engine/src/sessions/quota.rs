@@ -67,7 +67,11 @@ impl Worker for QuotaCounter {
             .map(|tenant| (tenant.id.clone(), tenant.stats.journal_bytes()))
             .collect();
         let watch = Stopwatch::start();
-        let outcome = shared.store()?.run(None, <dyn Store>::turn_bytes).await;
+        let outcome = self
+            .sessions
+            .store()?
+            .run(None, <dyn Store>::turn_bytes)
+            .await;
         let pause = watch.elapsed().saturating_mul(PAUSE_TIMES);
         self.pause = Some(pause.clamp(PAUSE_MIN, PAUSE_MAX));
         let counted: HashMap<_, _> = outcome?.into_iter().collect();

@@ -26,7 +26,7 @@ impl Sessions {
             return Ok(());
         }
         let watch = Stopwatch::start();
-        let read = self.shared.store()?.run(None, |store| {
+        let read = self.store()?.run(None, |store| {
             let watch = Stopwatch::start();
             let mut reported_seconds = 0.0;
             let mut heads = Vec::new();

@@ -178,7 +178,7 @@ impl Sessions {
         self.wait_session_processed(&session.key).await?;
         let key = session.key.clone();
         let read = move |store: &dyn Store| store.journal(&key, generation, range);
-        let store = self.shared.store()?;
+        let store = self.store()?;
         store.run(Some(&session.tenant.id), read).await
     }
 
@@ -191,7 +191,7 @@ impl Sessions {
     ) -> Result<SeqRanges, EngineError> {
         self.wait_session_processed(&session.key).await?;
         let read = move |store: &dyn Store| store.rewound_by(generation, &key);
-        let store = self.shared.store()?;
+        let store = self.store()?;
         store.run(Some(&session.tenant.id), read).await
     }
 }

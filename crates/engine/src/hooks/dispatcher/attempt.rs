@@ -6,9 +6,8 @@ use std::sync::Arc;
 use memoird_core::ids::Generation;
 use memoird_core::outbox::Delivery;
 
+use crate::hook::{HookCall, HookConfig, HookError, SessionContent};
 use crate::hooks::Hooks;
-use crate::hooks::config::HookConfig;
-use crate::hooks::port::{HookCall, HookError, SessionContent};
 use crate::machine::Stopwatch;
 
 pub(super) struct Attempt {

@@ -8,7 +8,7 @@ use memoird_core::time::Steady;
 use memoird_store::{DeliveryOutcome, DueDeliveries};
 use tracing::{info, warn};
 
-use crate::hooks::config::HookConfig;
+use crate::hook::HookConfig;
 use crate::tenants::ms;
 
 pub(super) struct HookQueue {

@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use memoird_core::change::EndReason;
-use memoird_core::ids::{Generation, HookName, TenantId};
+use memoird_core::ids::{Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::seq_ranges::SeqRanges;
+use memoird_core::session::{Head, Session};
+use memoird_core::time::Now;
 use memoird_store::{EndedRecord, Store, encoding};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::error;
 
-use super::port::SessionContent;
 use crate::error::EngineError;
-use crate::hooks::config::{HookConfig, HooksConfig};
+use crate::hook::{HookConfig, HooksConfig, SessionContent};
 use crate::memory_use::MemoryUse;
-use crate::sessions::{EndListener, Ending};
 use crate::store_handle::StoreHandle;
 
 pub(crate) struct Outbox {
@@ -34,9 +34,20 @@ pub(crate) struct Outbox {
     room: ContentRoom,
 }
 
+/// An ending session, as far as it is in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending<'a> {
+    pub(crate) key: &'a SessionKey,
+    pub(crate) head: &'a Head,
+    /// The whole session, if it is loaded.
+    pub(crate) session: Option<&'a Session>,
+    pub(crate) reason: EndReason,
+    pub(crate) at: Now,
+}
+
 /// Memory for content passed to hooks. Each hook has its own share, so that none waits for another.
 #[derive(Debug)]
-pub(super) struct ContentRoom {
+pub(crate) struct ContentRoom {
     memory: Arc<MemoryUse>,
     held_bytes: Mutex<HashMap<HookName, u64>>,
     freed: Notify,
@@ -44,7 +55,7 @@ pub(super) struct ContentRoom {
 
 /// Content that is passed to a hook, accounted until dropped.
 #[derive(Debug)]
-pub(super) struct HeldContent<'a> {
+pub(crate) struct HeldContent<'a> {
     room: &'a ContentRoom,
     hook: HookName,
     bytes: u64,
@@ -145,21 +156,22 @@ impl Outbox {
     }
 
     /// Applies a configuration. Deliveries to a removed hook stay pending.
-    pub(super) fn reconfigure(&self, config: HooksConfig) {
+    pub(crate) fn reconfigure(&self, config: HooksConfig) {
         self.config.store(Arc::new(config));
         self.notify();
     }
 
+    /// Reports that deliveries may have become pending or due.
     pub(crate) fn notify(&self) {
         self.changed.notify_one();
     }
 
-    pub(super) async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
     /// Records that attempts for these deliveries are about to start.
-    pub(super) fn begin(&self, deliveries: &[Delivery]) {
+    pub(crate) fn begin(&self, deliveries: &[Delivery]) {
         let mut running = self.running.lock();
         for delivery in deliveries {
             *running.entry(delivery.id.generation).or_default() += 1;
@@ -167,7 +179,7 @@ impl Outbox {
     }
 
     /// Records that the outcomes of attempts for these generations are written.
-    pub(super) fn finish(&self, generations: impl Iterator<Item = Generation>) {
+    pub(crate) fn finish(&self, generations: impl Iterator<Item = Generation>) {
         let mut running = self.running.lock();
         for generation in generations {
             if let Some(count) = running.get_mut(&generation) {
@@ -191,7 +203,7 @@ impl Outbox {
     ///
     /// [`Self::begin`] must have been called for them. The memory is accounted until the last
     /// returned value is dropped.
-    pub(super) async fn contents(
+    pub(crate) async fn contents(
         &self,
         hook: &HookName,
         deliveries: &[Delivery],
@@ -220,18 +232,19 @@ impl Outbox {
         held.set(TIMES_IN_MEMORY * bytes);
         Ok((contents, cancelled, held))
     }
-}
 
-impl EndListener for Outbox {
-    fn hooks_for_end(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]> {
+    /// The hooks to deliver an end to.
+    pub(crate) fn hooks_for_end(&self, tenant: &TenantId, reason: EndReason) -> Arc<[HookName]> {
         let config = self.config.load();
         let wants = |hook: &&HookConfig| hook.subscription.wants(tenant, reason);
         let hooks = config.hooks.iter().filter(wants);
         hooks.map(|hook| hook.subscription.hook.clone()).collect()
     }
 
-    /// Without a journal: retains the content of the session if there is room.
-    fn session_ending(&self, ending: &Ending<'_>, hooks_to_call: &[HookName]) {
+    /// Without a journal: retains the content of an ending session if there is room.
+    ///
+    /// Must be called under the lock of the session, whose content is lost afterwards.
+    pub(crate) fn session_ending(&self, ending: &Ending<'_>, hooks_to_call: &[HookName]) {
         let (Some(retained), Some(session)) = (self.store.retained(), ending.session) else {
             return;
         };
@@ -263,10 +276,6 @@ impl EndListener for Outbox {
                 "session could not be retained; hooks will not receive it"
             ),
         }
-    }
-
-    fn deliveries_added(&self) {
-        self.notify();
     }
 }
 
