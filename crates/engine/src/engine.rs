@@ -301,17 +301,17 @@ impl Engine {
     }
 
     pub fn workers(&self) -> Vec<Arc<WorkerStatus>> {
-        self.supervisor.statuses()
+        self.supervisor.statuses.lock().clone()
     }
 
     /// Cancelled at shutdown. For operations in a worker's step that may hang and can be dropped.
     pub fn stopping(&self) -> CancellationToken {
-        self.supervisor.stopping()
+        self.supervisor.stop.clone()
     }
 
     /// Cancelled when a background worker has panicked. The process must exit then.
     pub fn broken(&self) -> CancellationToken {
-        self.supervisor.broken()
+        self.supervisor.broken.clone()
     }
 
     /// Stops the background workers and flushes the journal queue.

@@ -87,7 +87,7 @@ pub enum EngineError {
     /// The call needs a journal, but durability is `off`.
     #[error("no journal (durability: off); only the live history can be read")]
     JournalOff,
-    /// The journal queue had no room within the configured wait, or too many reads are queued.
+    /// The journal queue had no room within the configured wait.
     #[error("journal queue is full; retry later")]
     JournalBusy,
     /// A memory limit is reached, and no idle content can be unloaded.

@@ -24,6 +24,7 @@ use crate::hook::{HookConfig, HooksConfig, SessionContent};
 use crate::memory_use::MemoryUse;
 use crate::store_handle::StoreHandle;
 
+#[derive(Debug)]
 pub(crate) struct Outbox {
     store: StoreHandle,
     config: ArcSwap<HooksConfig>,
@@ -132,14 +133,6 @@ impl Drop for HeldContent<'_> {
     }
 }
 
-impl std::fmt::Debug for Outbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outbox")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Outbox {
     pub(crate) fn new(store: StoreHandle, config: HooksConfig, memory: &Arc<MemoryUse>) -> Self {
         Self {
@@ -243,7 +236,7 @@ impl Outbox {
 
     /// Without a journal: retains the content of an ending session if there is room.
     ///
-    /// Must be called under the lock of the session, whose content is lost afterwards.
+    /// Must be called under the lock of the session.
     pub(crate) fn session_ending(&self, ending: &Ending<'_>, hooks_to_call: &[HookName]) {
         let (Some(retained), Some(session)) = (self.store.retained(), ending.session) else {
             return;
@@ -287,30 +280,21 @@ fn bytes_of(record: &EndedRecord) -> u64 {
 }
 
 fn content_of(record: EndedRecord) -> SessionContent {
-    let EndedRecord {
-        key,
-        head,
-        at,
-        reason,
-        turns,
-        rewound_turns,
-        state,
-        summary,
-    } = record;
-    let said = head.last_seq.saturating_sub(rewound_turns);
+    let EndedRecord { key, head, .. } = record;
+    let appended = head.last_seq.saturating_sub(record.rewound_turns);
     let open = |(seq, content): (u64, Arc<[u8]>)| Some((seq, encoding::open(&content)?));
-    let turns: Vec<_> = turns.into_iter().filter_map(open).collect();
+    let turns: Vec<_> = record.turns.into_iter().filter_map(open).collect();
     SessionContent {
         tenant: key.tenant,
         session: key.session,
         generation: head.generation,
         subject: head.subject,
-        reason,
+        reason: record.reason,
         created_at: head.created_at,
-        ended_at: at.wall,
-        turns_omitted: said.saturating_sub(turns.len() as u64),
+        ended_at: record.at.wall,
+        turns_omitted: appended.saturating_sub(turns.len() as u64),
         turns,
-        state: state.unwrap_or_default(),
-        summary,
+        state: record.state.unwrap_or_default(),
+        summary: record.summary,
     }
 }

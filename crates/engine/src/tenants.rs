@@ -63,7 +63,7 @@ pub struct TtlClasses(pub BTreeMap<String, ClassTtl>);
 pub struct ClassTtl(#[serde(with = "AsText::<Never>")] pub Option<Duration>);
 
 const TTL_CLASSES_MAX: usize = 8;
-/// Stands for a duration that is not set, and is valid.
+/// A valid duration, checked in place of one that is not set.
 const UNSET: Duration = Duration::from_secs(1);
 
 impl TtlClasses {

@@ -55,13 +55,10 @@ impl<W: Worker> Worker for LeaderOnly<W> {
     }
 
     async fn wait(&mut self) {
-        match &mut self.cluster {
-            None => self.worker.wait().await,
-            Some(cluster) => {
-                cluster.lead().await;
-                self.worker.wait().await;
-            }
+        if let Some(cluster) = &mut self.cluster {
+            cluster.lead().await;
         }
+        self.worker.wait().await;
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
@@ -96,11 +93,11 @@ pub struct WorkerStatus {
 /// Runs the background workers.
 #[derive(Debug, Default)]
 pub(crate) struct Supervisor {
-    stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
     /// Cancelled when a worker has panicked. The process must exit then.
-    broken: CancellationToken,
+    pub(crate) broken: CancellationToken,
     tasks: TaskTracker,
-    statuses: Mutex<Vec<Arc<WorkerStatus>>>,
+    pub(crate) statuses: Mutex<Vec<Arc<WorkerStatus>>>,
 }
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -165,23 +162,11 @@ impl Supervisor {
         (self.broken.clone().drop_guard(), task)
     }
 
-    pub(crate) fn broken(&self) -> CancellationToken {
-        self.broken.clone()
-    }
-
-    pub(crate) fn stopping(&self) -> CancellationToken {
-        self.stop.clone()
-    }
-
     /// Stops all workers and waits for their last unit of work.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-    }
-
-    pub(crate) fn statuses(&self) -> Vec<Arc<WorkerStatus>> {
-        self.statuses.lock().clone()
     }
 }
 

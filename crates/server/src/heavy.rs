@@ -31,8 +31,7 @@ impl HeavyWork {
     /// Runs a tenant's work on this many bytes; inline up to [`HEAVY_BYTES`].
     ///
     /// # Errors
-    /// Those of the work. Also if too much work of the tenant is queued, the work panicked, or the
-    /// daemon is stopping.
+    /// Those of the work. Also if the work panicked.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         tenant: &TenantId,

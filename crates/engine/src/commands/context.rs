@@ -19,7 +19,7 @@ use memoird_core::limits::Limits;
 use memoird_core::nonce::Nonce;
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::Session;
-use memoird_core::turn::{MessageFormat, Turn};
+use memoird_core::turn::Turn;
 use memoird_core::window::{
     Codec, NextCut, Policy as WindowPolicy, Window, WindowInput, WindowSettings,
 };
@@ -200,9 +200,14 @@ impl Commands {
         let prompt_tokens = match prompts.get(key) {
             Some(known) => known,
             None => {
-                let (system, tools) = (request.system, request.tools_json);
-                let counted = self.count_prompts(tenant, &model, system, tools, request.format);
-                let tokens = counted.await?;
+                let (scale, format) = (model.scale.clone(), request.format);
+                let (system, tools_json) = (request.system, request.tools_json);
+                let bytes = system.len() + tools_json.len();
+                // Includes the fixed cost of a request.
+                let count = move || {
+                    scale.request() + scale.system(&system) + scale.tools(&tools_json, format)
+                };
+                let tokens = self.shared.counting.count(tenant, bytes, count).await?;
                 prompts.put(key, tokens);
                 tokens
             }
@@ -233,24 +238,6 @@ impl Commands {
             asked_model: request.model,
             counted_by_provider,
         })
-    }
-
-    /// Counts the system prompt, the tool schemas, and the fixed cost of a request.
-    async fn count_prompts(
-        &self,
-        tenant: &Tenant,
-        model: &Model,
-        system: String,
-        tools_json: String,
-        format: Option<MessageFormat>,
-    ) -> Result<u64, EngineError> {
-        let bytes = system.len() + tools_json.len();
-        let scale = model.scale.clone();
-        let count = move || {
-            let tools = scale.tools(&tools_json, format);
-            scale.request() + scale.system(&system) + tools
-        };
-        self.shared.counting.count(tenant, bytes, count).await
     }
 
     async fn window(&self, session: &SessionRef, plan: &Plan) -> Result<BuiltWindow, EngineError> {

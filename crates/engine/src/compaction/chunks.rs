@@ -11,7 +11,6 @@ use memoird_core::compaction::prompt::{as_json, parse_answer};
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{CoveredTurns, ModelSections, Summary, SummaryRoom, merge};
 use memoird_core::ids::SessionKey;
-use memoird_core::nonce::Nonce;
 use memoird_core::session::Snapshot;
 use memoird_core::turn::{Role, estimate_tokens};
 use tokio::task::JoinSet;
@@ -45,13 +44,15 @@ struct CallBudget {
     tokens_max: u64,
 }
 
-enum SummaryFailure {
-    Error(CompactionError),
-    TooLong(String),
-}
-
 type SummaryFuture<'a> =
-    Pin<Box<dyn Future<Output = Result<ModelSections, SummaryFailure>> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = Result<ModelSections, CompactionError>> + Send + 'a>>;
+
+/// Reason of a failure if a call had too much input.
+const TOO_LONG: &str = "too_long";
+
+fn is_too_long(error: &CompactionError) -> bool {
+    matches!(error, CompactionError::Failed(failure, _) if failure.reason == TOO_LONG)
+}
 
 impl SummarizerCalls<'_> {
     pub(super) async fn request_summary(
@@ -64,13 +65,8 @@ impl SummarizerCalls<'_> {
             depth: DEPTH_MAX,
             tokens_max,
         };
-        let written = self
-            .summarize_turns(Arc::clone(&input.turns), &mut budget)
-            .await;
-        written.map_err(|failure| match failure {
-            SummaryFailure::Error(error) => error,
-            SummaryFailure::TooLong(problem) => failed("too_long", problem),
-        })
+        self.summarize_turns(Arc::clone(&input.turns), &mut budget)
+            .await
     }
 
     /// Summarizes these turns, in chunks if they exceed one call.
@@ -84,11 +80,9 @@ impl SummarizerCalls<'_> {
             if chunk_tokens(&turns) <= room {
                 let request = self.request(turns.clone(), Vec::new(), previous);
                 match self.call(request, budget).await {
-                    Err(SummaryFailure::TooLong(problem)) => {
+                    Err(error) if is_too_long(&error) => {
                         let refused = chunk_tokens(&turns);
-                        return self
-                            .summarize_smaller(turns, refused, budget, problem)
-                            .await;
+                        return self.summarize_smaller(turns, refused, budget, error).await;
                     }
                     answered => return answered,
                 }
@@ -102,10 +96,8 @@ impl SummarizerCalls<'_> {
                     .tokens_max
                     .min((budget.tokens_max / 4).max(CHUNK_TOKENS_MIN));
                 match self.call(request, budget).await {
-                    Err(SummaryFailure::TooLong(problem)) => {
-                        return self
-                            .summarize_smaller(turns, refused, budget, problem)
-                            .await;
+                    Err(error) if is_too_long(&error) => {
+                        return self.summarize_smaller(turns, refused, budget, error).await;
                     }
                     answered => bodies.push(answered?),
                 }
@@ -122,10 +114,10 @@ impl SummarizerCalls<'_> {
         turns: Arc<[TranscriptTurn]>,
         refused: u64,
         budget: &mut CallBudget,
-        problem: String,
-    ) -> Result<ModelSections, SummaryFailure> {
+        error: CompactionError,
+    ) -> Result<ModelSections, CompactionError> {
         if budget.depth == 0 || refused <= CHUNK_TOKENS_MIN {
-            return Err(SummaryFailure::TooLong(problem));
+            return Err(error);
         }
         budget.depth -= 1;
         budget.tokens_max = (refused / 2).max(CHUNK_TOKENS_MIN);
@@ -136,7 +128,7 @@ impl SummarizerCalls<'_> {
         &self,
         mut bodies: Vec<ModelSections>,
         budget: &mut CallBudget,
-    ) -> Result<ModelSections, SummaryFailure> {
+    ) -> Result<ModelSections, CompactionError> {
         let (previous, room) = self.previous(budget);
         while bodies.len() > 1 {
             let groups = grouped(bodies, room);
@@ -150,9 +142,7 @@ impl SummarizerCalls<'_> {
             }
             bodies = merged;
         }
-        bodies
-            .pop()
-            .ok_or(SummaryFailure::Error(CompactionError::Nothing))
+        bodies.pop().ok_or(CompactionError::Nothing)
     }
 
     /// The previous summary for one call, and the tokens left for turns or chunks.
@@ -178,52 +168,44 @@ impl SummarizerCalls<'_> {
         chunks: Vec<ModelSections>,
         previous: Option<Arc<Summary>>,
     ) -> SummaryRequest {
-        let key = self.key;
+        let (key, snapshot) = (self.key, self.snapshot);
         // The merge with the previous summary uses the other half.
-        let tokens_max = self.snapshot.budget.summary / 2;
+        let tokens_max = snapshot.budget.summary / 2;
+        let sessions = self.compaction.sessions();
+        let nonce = sessions.prompt_nonce(snapshot.generation, snapshot.span.through_seq);
         SummaryRequest {
             tenant: key.tenant.clone(),
             session: key.session.clone(),
-            generation: self.snapshot.generation,
+            generation: snapshot.generation,
             previous,
             chunks,
             turns,
             tokens_max,
-            nonce: self.prompt_nonce(),
+            nonce,
         }
-    }
-
-    fn prompt_nonce(&self) -> Nonce {
-        let snapshot = self.snapshot;
-        let sessions = self.compaction.sessions();
-        sessions.prompt_nonce(snapshot.generation, snapshot.span.through_seq)
     }
 
     async fn call(
         &self,
         request: SummaryRequest,
         budget: &mut CallBudget,
-    ) -> Result<ModelSections, SummaryFailure> {
+    ) -> Result<ModelSections, CompactionError> {
         if budget.calls == 0 {
             let problem = format!("the span takes more than {CALLS_MAX} calls");
-            return Err(SummaryFailure::TooLong(problem));
+            return Err(failed(TOO_LONG, problem));
         }
         budget.calls -= 1;
         if !self.may_call() {
-            return Err(SummaryFailure::Error(CompactionError::ProviderDown));
+            return Err(CompactionError::ProviderDown);
         }
         let Some(answered) = self.call_in_task(Arc::new(request)).await else {
             let fault = ModelFault::new(FaultKind::Later, "the summarizer panicked");
             self.note_provider(Some(&fault));
-            return Err(SummaryFailure::Error(failed("panicked", fault.problem)));
+            return Err(failed("panicked", fault.problem));
         };
         self.note_provider(answered.as_ref().err());
-        let rejected = |why: Rejection| {
-            SummaryFailure::Error(CompactionError::Failed(
-                failure_of(&why),
-                CompactionResult::Rejected,
-            ))
-        };
+        let rejected =
+            |why: Rejection| CompactionError::Failed(failure_of(&why), CompactionResult::Rejected);
         match answered {
             Ok(SummarizerReply::Written(written)) => Ok(written),
             Ok(SummarizerReply::Text {
@@ -238,16 +220,14 @@ impl SummarizerCalls<'_> {
                 text,
                 end: TextEnd::Complete,
             }) => parse_answer(&text).map_err(rejected),
-            Err(fault) if fault.kind == FaultKind::TooLong => {
-                Err(SummaryFailure::TooLong(fault.problem))
-            }
             Err(fault) => {
                 let reason = match fault.kind {
+                    FaultKind::TooLong => TOO_LONG,
                     FaultKind::Later | FaultKind::Unusable => "provider_failed",
                     FaultKind::Misconfigured => "provider_misconfigured",
-                    FaultKind::TooLong | FaultKind::Refused => "provider_refused",
+                    FaultKind::Refused => "provider_refused",
                 };
-                Err(SummaryFailure::Error(failed(reason, fault.problem)))
+                Err(failed(reason, fault.problem))
             }
         }
     }

@@ -30,7 +30,15 @@ impl Compaction {
         snapshot: &Snapshot,
         bytes_max: usize,
     ) -> Result<(Turns, u64), CompactionError> {
-        let (turns, through_seq) = self.read_whole_span(session, snapshot).await?;
+        let span = snapshot.span;
+        let seqs = snapshot.turns.iter().map(|(seq, _)| *seq);
+        let in_memory: BTreeSet<u64> = seqs.chain(snapshot.apart.iter().copied()).collect();
+        let is_whole = (span.first_seq..=span.through_seq).all(|seq| in_memory.contains(&seq));
+        let (turns, through_seq) = if is_whole || !self.sessions().have_journal() {
+            (snapshot.turns.clone(), span.through_seq)
+        } else {
+            self.read_span_from_journal(session, snapshot).await?
+        };
         let mut bytes = 0;
         let fits = |(_, content): &&(u64, Arc<[u8]>)| {
             bytes += content.len();
@@ -44,21 +52,6 @@ impl Compaction {
             }
         }
         Ok((turns, through_seq))
-    }
-
-    async fn read_whole_span(
-        &self,
-        session: &SessionRef,
-        snapshot: &Snapshot,
-    ) -> Result<(Turns, u64), CompactionError> {
-        let span = snapshot.span;
-        let turns = snapshot.turns.iter().map(|(seq, _)| *seq);
-        let in_memory: BTreeSet<u64> = turns.chain(snapshot.apart.iter().copied()).collect();
-        let is_whole = (span.first_seq..=span.through_seq).all(|seq| in_memory.contains(&seq));
-        if is_whole || !self.sessions().have_journal() {
-            return Ok((snapshot.turns.clone(), span.through_seq));
-        }
-        self.read_span_from_journal(session, snapshot).await
     }
 
     async fn read_span_from_journal(

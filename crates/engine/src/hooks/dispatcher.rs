@@ -256,34 +256,27 @@ impl Dispatcher {
     }
 
     fn publish(&self, key: &SessionKey, recorded: &DeliveryOutcome) {
-        let DeliveryOutcome {
-            id,
-            state,
-            tries,
-            last_error,
-            ..
-        } = recorded;
-        let (hook, tries) = (id.hook.clone(), *tries);
-        let (outcome, kind) = match state {
-            DeliveryState::Done => ("done", EventKind::HookDelivered { hook, tries }),
-            failed => {
-                let gave_up = *failed == DeliveryState::Dead;
-                if gave_up {
-                    warn!(delivery = %id, tries, problem = %last_error, "a delivery is abandoned");
-                } else {
-                    debug!(delivery = %id, tries, problem = %last_error, "a delivery failed");
-                }
-                let problem = last_error.clone();
-                let outcome = if gave_up { "dead" } else { "failed" };
-                (
-                    outcome,
-                    EventKind::HookFailed {
-                        hook,
-                        tries,
-                        problem,
-                        gave_up,
-                    },
-                )
+        let (id, tries, problem) = (&recorded.id, recorded.tries, recorded.last_error.clone());
+        let hook = id.hook.clone();
+        let outcome = match recorded.state {
+            DeliveryState::Done => "done",
+            DeliveryState::Dead => {
+                warn!(delivery = %id, tries, problem, "a delivery is abandoned");
+                "dead"
+            }
+            DeliveryState::Pending => {
+                debug!(delivery = %id, tries, problem, "a delivery failed");
+                "failed"
+            }
+        };
+        let kind = if recorded.state == DeliveryState::Done {
+            EventKind::HookDelivered { hook, tries }
+        } else {
+            EventKind::HookFailed {
+                hook,
+                tries,
+                problem,
+                gave_up: recorded.state == DeliveryState::Dead,
             }
         };
         let shared = &self.hooks.shared;

@@ -17,7 +17,7 @@ use memoird_store::{LiveQuery, Store};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::end::{EndAttempt, EndCondition, EndRequest, EndedSession, EndedSlot};
+use super::end::{EndAttempt, EndCondition, EndRequest, EndedSession};
 use super::expiry::ENDS_PER_BATCH;
 use super::freshness::VersionCheck;
 use super::slot::{Slot, SlotState};
@@ -217,13 +217,8 @@ impl Sessions {
         }
         let mut ended = Vec::with_capacity(submitted.len());
         for end in submitted {
-            let EndedSlot {
-                ended: session,
-                submitted,
-                ..
-            } = end;
-            match submitted.written().await {
-                Ok(()) => ended.push(session),
+            match end.submitted.written().await {
+                Ok(()) => ended.push(end.ended),
                 // Another daemon used or ended it.
                 Err(EngineError::SessionReloaded) => {}
                 Err(error) => return Err(error),

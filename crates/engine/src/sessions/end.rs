@@ -121,15 +121,13 @@ impl Sessions {
         request: EndRequest<'_>,
         permit: Permit,
     ) -> Option<EndedSlot> {
-        let EndRequest {
-            reason, successor, ..
-        } = request;
+        let successor = request.successor;
         let head = inner.head()?;
         let at = self.now();
         let reason = if head.is_expired(at.steady, slot.tenant.ttl_ms(head)) {
             EndReason::Expired
         } else {
-            reason
+            request.reason
         };
         let ended = EndedSession {
             tenant: slot.key.tenant.clone(),

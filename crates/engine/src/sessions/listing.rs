@@ -120,20 +120,12 @@ impl<'a> ListSearch<'a> {
     }
 
     fn matches(&self, id: &SessionId, head: &Head) -> bool {
-        let SessionQuery {
-            id_prefix,
-            subject,
-            labels,
-            ..
-        } = self.query;
+        let query = self.query;
+        let mut labels = query.labels.iter();
         (self.from..=self.until).contains(&head.last_access)
-            && subject
-                .as_ref()
-                .is_none_or(|it| head.subject.as_ref() == Some(it))
-            && labels
-                .iter()
-                .all(|(name, value)| head.label(name) == Some(value))
-            && id.as_str().starts_with(&**id_prefix)
+            && (query.subject.is_none() || query.subject == head.subject)
+            && labels.all(|(name, value)| head.label(name) == Some(value))
+            && id.as_str().starts_with(&*query.id_prefix)
             && !head.is_expired(self.now.steady, self.tenant.ttl_ms(head))
     }
 

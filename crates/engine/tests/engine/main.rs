@@ -10,7 +10,6 @@
 
 mod bot;
 mod cancel;
-mod caps;
 mod clock;
 mod cluster;
 mod commits;
@@ -18,6 +17,7 @@ mod compaction;
 mod durability;
 mod erasures;
 mod events;
+mod evict;
 mod failures;
 mod hooks;
 mod keys;

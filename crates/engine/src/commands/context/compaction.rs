@@ -98,17 +98,14 @@ impl Plan {
         };
         let now = update.now.steady;
         let policy = &update.policy.compaction;
-        let Some((system, tools_json)) = &self.counted_by_provider else {
-            let trigger = update
-                .session
-                .consider_window(window, target, now, policy, true)?;
-            return Some(CompactionRequest::new(session.clone(), trigger));
-        };
+        let decides = self.counted_by_provider.is_none();
         let trigger = update
             .session
-            .consider_window(window, target, now, policy, false)?;
+            .consider_window(window, target, now, policy, decides)?;
         let mut request = CompactionRequest::new(session.clone(), trigger);
-        if trigger == Trigger::Preemptive {
+        if let Some((system, tools_json)) = &self.counted_by_provider
+            && trigger == Trigger::Preemptive
+        {
             request.near_limit = Some(NearLimit {
                 model: Arc::clone(&self.model),
                 system: system.clone(),

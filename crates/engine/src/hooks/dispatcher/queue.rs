@@ -43,18 +43,13 @@ impl HookQueue {
     ///
     /// Deliveries are abandoned only hours later.
     pub(super) fn note_outcome(&mut self, recorded: &DeliveryOutcome) {
-        let DeliveryOutcome {
-            id,
-            state,
-            last_error,
-            ..
-        } = recorded;
-        let fails = *state != DeliveryState::Done;
+        let (id, problem) = (&recorded.id, &recorded.last_error);
+        let fails = recorded.state != DeliveryState::Done;
         if fails == std::mem::replace(&mut self.is_failing, fails) {
             return;
         }
         if fails {
-            warn!(hook = %id.hook, delivery = %id, problem = %last_error, "a hook fails");
+            warn!(hook = %id.hook, delivery = %id, problem, "a hook fails");
         } else {
             info!(hook = %id.hook, "a hook works again");
         }
