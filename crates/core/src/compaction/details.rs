@@ -74,12 +74,10 @@ pub(super) fn last_lines(recent: &str, bytes_max: usize) -> String {
     if recent.len() <= bytes_max {
         return recent.to_owned();
     }
-    let start = recent.ceil_char_boundary(recent.len() - bytes_max);
-    if recent[..start].ends_with('\n') {
-        return recent[start..].to_owned();
-    }
-    let rest = &recent[recent.ceil_char_boundary(start + CUT.len())..];
-    format!("{CUT}{rest}")
+    let end_bytes = bytes_max.saturating_sub(CUT.len());
+    let start = recent.ceil_char_boundary(recent.len() - end_bytes);
+    let is_line = recent[..start].ends_with('\n');
+    format!("{}{}", if is_line { "" } else { CUT }, &recent[start..])
 }
 
 #[cfg(test)]
