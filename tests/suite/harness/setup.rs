@@ -100,7 +100,7 @@ impl Setup {
         // A restarted daemon keeps its database.
         let note = home.join("database");
         let words = std::fs::read_to_string(&note).unwrap_or_else(|_| {
-            let words = crate::postgres::server::Server::shared()
+            let words = crate::data::postgres::server::Server::shared()
                 .expect("a server")
                 .database();
             std::fs::write(&note, &words).expect("a note");

@@ -1,5 +1,6 @@
 //! Hooks at the end of a session, with real programs, git repositories and a web service.
 
+mod command_line;
 mod crash;
 mod exec;
 mod exec_failures;

@@ -5,6 +5,7 @@
 mod command_line;
 mod descriptors;
 mod disk;
+mod documents;
 mod dreaming;
 mod embedding;
 mod erasing;

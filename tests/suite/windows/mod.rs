@@ -4,6 +4,7 @@ mod append_and_window;
 pub(crate) mod bot;
 mod budgets;
 mod calibration;
+mod client_fields;
 mod drawing;
 mod forged;
 mod formats;

@@ -1,6 +1,6 @@
 //! An error of a call, with the typed path of the invalid field. Becomes a gRPC status once.
 //!
-//! `tests/suite/refused_fields.rs` checks each path against the descriptor of its request.
+//! `tests/suite/server/refused_fields.rs` checks each path against the descriptor of its request.
 
 use std::fmt;
 use std::time::Duration;

@@ -20,7 +20,7 @@ use crate::harness::{
     delivered, each_once, end, eventually, fact, fsck, journal, keyed, live, memories_of, refused,
     remember, remember_new, say, seeds, text_of, user,
 };
-use crate::search;
+use crate::sessions::search;
 
 const CHECKPOINTS: &str = "{ name: checkpoint, retry: { pause: 50ms, pause_max: 200ms }, \
      git: { dir: ./checkpoints, batch_wait: 10ms } }";

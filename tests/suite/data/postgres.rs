@@ -3,10 +3,10 @@
 //! Acknowledged turns survive every kind of end, hooks are called, one daemon owns the database at
 //! a time, and configuration errors are reported at start.
 
-#[path = "../../crates/postgres/tests/conformance/start.rs"]
+#[path = "../../../crates/postgres/tests/conformance/start.rs"]
 pub(crate) mod server;
 
-#[path = "../../crates/postgres/tests/conformance/proxy.rs"]
+#[path = "../../../crates/postgres/tests/conformance/proxy.rs"]
 pub(crate) mod proxy;
 
 use std::sync::Arc;

@@ -9,11 +9,11 @@ use memoird_proto::v1::ListSessionsRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::{Code, Status};
 
-use crate::deploy::metrics_shown;
 use crate::harness::{
     Authority, Daemon, Outcome, Sessions, Setup, append, ask_as, closed, connect_from, eventually,
     fails, http_get, refused, run, say, sessions_at_socket, sessions_by_tls, tls_stream, user,
 };
+use crate::repo::deploy::metrics_shown;
 
 /// The number of sessions of the client's tenant.
 async fn count(client: &mut Sessions) -> usize {

@@ -17,15 +17,15 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::{Code, Streaming};
 
-use crate::deploy::{metrics_of, metrics_shown};
+use crate::data::postgres::over;
+use crate::data::postgres::server::Server;
 use crate::harness::{
     Daemon, RECORDING_HOOK, Setup, append, ask_as, delivered, end, eventually, fact, field,
     http_get, keyed, live, manifest, memories_at, memories_of, query_of, recalled, refused_code,
     remember, remember_new, say, text_of, user,
 };
-use crate::postgres::over;
-use crate::postgres::server::Server;
-use crate::search::found;
+use crate::repo::deploy::{metrics_of, metrics_shown};
+use crate::sessions::search::found;
 
 /// Configuration of one daemon of a cluster over this database.
 pub(crate) fn member_setup(words: &str, more: &str) -> Setup {

@@ -6,12 +6,12 @@ use memoird_proto::v1::{
     put_document_request,
 };
 
+use crate::data::postgres::server::Server;
 use crate::harness::{
     Daemon, Outcome, RECORDING_HOOK, Sessions, Setup, all_delivered, append, assistant, delivered,
     deliveries, end, eventually, fact, fails, field, in_state, journal, keyed, live, query_of,
     recalled, remember_new, run, say, stats, tool_results, tool_uses, user,
 };
-use crate::postgres::server::Server;
 
 /// Fails, and retries only after an hour.
 const FAILS: &str = "retry: { tries: 5, pause: 1h, pause_max: 1h }, exec: { argv: ['false'] }";

@@ -21,13 +21,13 @@ use tokio::task::{JoinSet, LocalSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status};
 
-use crate::cluster::member_setup;
+use crate::data::cluster::member_setup;
+use crate::data::postgres::proxy::{NetworkFaults, behind_proxy};
+use crate::data::postgres::server::{Server, ServerOptions};
 use crate::harness::{
     Clock, Daemon, Seed, Sessions, append, delivered_before_kill, eventually, field, http_get,
     journal, keyed, live, seeds_factor, text_of, user, wall_ms,
 };
-use crate::postgres::proxy::{NetworkFaults, behind_proxy};
-use crate::postgres::server::{Server, ServerOptions};
 
 const SEED: u64 = 20_261_125;
 const WRITERS: usize = 15;

@@ -1,0 +1,5 @@
+//! Checks of the repository itself.
+
+pub(crate) mod deploy;
+mod layering;
+mod tidiness;

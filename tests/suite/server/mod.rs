@@ -1,0 +1,17 @@
+//! The daemon: starts, reloads, keys, limits and hostile clients.
+
+mod admin;
+mod flood;
+mod input;
+mod keys;
+mod notify;
+mod rates;
+mod refused_fields;
+mod reload;
+mod reload_keys;
+mod reload_traffic;
+mod revocation;
+mod secured;
+mod start;
+mod tenants;
+mod unauthenticated;
