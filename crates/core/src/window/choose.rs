@@ -4,7 +4,8 @@
 //!
 //! 1. Old results are trimmed. The newest results stay whole if they fit at all.
 //!    Other results stay whole if they are in the newest half of the room.
-//! 2. The oldest turns leave in whole units. A summary replaces them.
+//! 2. The oldest turns leave, in whole exchanges if that costs little, otherwise in whole units. A
+//!    summary replaces them.
 //!
 //! If a cap on turns or bytes causes the cut, the target is 80 % of the cap. The parameters were
 //! tuned on recorded conversations with `tests/eval/after_cut.py`.
@@ -31,6 +32,8 @@ const RESULT_BYTES_MAX: usize = 480;
 const WHOLE_PERCENT: u8 = 50;
 /// Minimum room of the tail, as a percentage of what system prompt and tools leave.
 const TAIL_PERCENT_MIN: u8 = 15;
+/// Percentage of the same that the tail may lose to start with an exchange.
+const EXCHANGE_PERCENT: u8 = 5;
 /// Minimum tokens of a useful excerpt.
 const EXCERPT_TOKENS_MIN: u64 = 48;
 /// Approximate bytes per token, for texts that were not counted.
@@ -498,10 +501,11 @@ impl<'m, 'a> CutBuilder<'m, 'a> {
 
     /// The start of the longest tail of whole units that fits the target.
     ///
-    /// If nothing fits, returns the exchange in progress, as far as the caps on turns allow.
+    /// Prefers the start of an exchange if that costs little. If nothing fits, returns the exchange
+    /// in progress, as far as the caps on turns allow.
     fn start_within(&self, target: Target) -> Option<TailStart> {
         let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.input);
-        let (mut unit, mut current) = (None::<TailStart>, None);
+        let (mut exchange, mut unit, mut current) = (None::<TailStart>, None::<TailStart>, None);
         // A unit in progress that is too large is split between its calls.
         let mut split = None;
         let exchange_seq = self.exchange_seq();
@@ -518,8 +522,15 @@ impl<'m, 'a> CutBuilder<'m, 'a> {
                 split = Some(start);
             } else if has_place && start.tokens <= target.tokens {
                 unit = Some(start);
+                if starts.at_exchange {
+                    exchange = Some(start);
+                }
             } else if current.is_some() {
-                return unit.or(split).or(current);
+                let little = percent(self.rest(), EXCHANGE_PERCENT);
+                let is_near = |exchange: &TailStart| {
+                    unit.is_some_and(|unit| unit.tokens - exchange.tokens <= little)
+                };
+                return exchange.filter(is_near).or(unit).or(split).or(current);
             }
             current = current.or(Some(start));
         }

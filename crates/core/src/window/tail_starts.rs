@@ -1,6 +1,7 @@
 //! Possible starts of a tail that keep calls with their results, and the resulting window sizes.
 
 use crate::history::TurnRecord;
+use crate::turn::Role;
 
 use super::block::Block;
 use super::cut::Cut;
@@ -37,6 +38,8 @@ pub(super) struct TailStarts<'a, I> {
     /// Turns and encoded bytes at the last start, as counted by the caps.
     pub(super) turns: u64,
     pub(super) bytes: u64,
+    /// Whether an exchange starts at the last start.
+    pub(super) at_exchange: bool,
 }
 
 impl<'a> TailStarts<'a, ()> {
@@ -67,6 +70,7 @@ impl<'a> TailStarts<'a, ()> {
             oldest_joined: u64::MAX,
             turns: 0,
             bytes: 0,
+            at_exchange: false,
         };
         let held = tail
             .filter(|record| view.is_kept(record))
@@ -114,6 +118,7 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> TailStarts<'a, I> {
     /// The next possible start, going backward.
     pub(super) fn next(&mut self) -> Option<TailStart> {
         if std::mem::take(&mut self.may_be_empty) {
+            self.at_exchange = true;
             return Some(self.start(self.composer.view.last_seq + 1));
         }
         loop {
@@ -133,6 +138,7 @@ impl<'a, I: Iterator<Item = &'a TurnRecord>> TailStarts<'a, I> {
                 self.note_joined(record);
             }
             if self.oldest_mate >= record.seq {
+                self.at_exchange = record.role == Role::User && record.answers().is_empty();
                 return Some(self.start(record.seq));
             }
         }
