@@ -2,7 +2,7 @@
 //!
 //! Checkpoints wait, and no other work is lost.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use memoird_proto::v1::{DeliveryState, HookDelivery};
@@ -10,7 +10,7 @@ use memoird_proto::v1::{DeliveryState, HookDelivery};
 use super::git::{HOOK, repository};
 use crate::harness::{
     Daemon, Namespace, Setup, all_delivered, deliveries, each_once, end, eventually, fsck, git,
-    in_state, run, say, stats,
+    in_state, say, stats,
 };
 
 /// A daemon whose repository has one checkpoint.

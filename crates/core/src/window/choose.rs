@@ -6,6 +6,7 @@
 //!    Other results stay whole if they are in the newest half of the room.
 //! 2. The oldest turns leave, in whole exchanges if that costs little, otherwise in whole units. A
 //!    summary replaces them.
+//! 3. Trimmed results get the remaining room, newest first.
 //!
 //! If a cap on turns or bytes causes the cut, the target is 80 % of the cap. The parameters were
 //! tuned on recorded conversations with `tests/eval/after_cut.py`.
@@ -36,6 +37,8 @@ const TAIL_PERCENT_MIN: u8 = 15;
 const EXCHANGE_PERCENT: u8 = 5;
 /// Minimum tokens of a useful excerpt.
 const EXCERPT_TOKENS_MIN: u64 = 48;
+/// Minimum free tokens that are used to extend an excerpt.
+const SPARE_TOKENS_MIN: u64 = 64;
 /// Approximate bytes per token, for texts that were not counted.
 const BYTES_PER_TOKEN: u64 = 4;
 /// Tokens of a summary in addition to its sections: first line, titles and acknowledgement.
@@ -99,6 +102,7 @@ pub(super) fn cut_ahead<'a>(
         tokens: enough,
         ..caps
     }) {
+        maker.untrim(floor);
         return maker.fit();
     }
     maker.made = whole;
@@ -119,6 +123,7 @@ pub(super) fn cut_ahead<'a>(
         maker.made = unthinned;
         maker.begin_within(target);
     }
+    maker.untrim(target.tokens);
     maker.fit()
 }
 
@@ -455,6 +460,39 @@ impl<'m, 'a> CutBuilder<'m, 'a> {
         let bytes = result_bytes * record.answers().len();
         let is_longer = self.composer.tokens(record) * BYTES_PER_TOKEN > bytes as u64;
         (bytes > 0 && is_longer).then_some(bytes)
+    }
+
+    /// Extends trimmed turns of the tail into the remaining room, newest first.
+    fn untrim(&mut self, target: u64) {
+        if self.made.is_plain() {
+            return;
+        }
+        let composer = self.composer;
+        let mut spare = target.saturating_sub(self.tokens());
+        let trimmed: Vec<u64> = self.made.reduced.keys().rev().copied().collect();
+        for seq in trimmed {
+            let record = composer.view.record(seq);
+            let Some(record) = record.filter(|_| !self.newest_results.contains(&seq)) else {
+                continue;
+            };
+            if spare < SPARE_TOKENS_MIN {
+                return;
+            }
+            let shown = composer.shown_tokens(&self.made, record);
+            let whole = composer.tokens(record);
+            if whole - shown <= spare {
+                self.made.reduced.remove(&seq);
+                spare -= whole - shown;
+                continue;
+            }
+            let before = self.made.reduced.get(&seq).cloned();
+            let now = self.shorten_to(record, shown + spare);
+            if now > shown + spare || now < shown {
+                self.made.reduced.extend(before.map(|before| (seq, before)));
+                continue;
+            }
+            spare -= now - shown;
+        }
     }
 
     /// Whether thinning out the middle was worthwhile.

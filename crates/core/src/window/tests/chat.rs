@@ -214,6 +214,8 @@ fn oversized_anchor_becomes_excerpt() {
     let built = chat.build(Policy::TokenBudget, 300).unwrap();
     assert_eq!(built.words(), "[excerpt] a2 u3");
     assert!(built.window.report.degraded && built.window.report.blocks.total() <= 300);
+    let anchor = built.window.report.blocks.anchor;
+    assert!(anchor > 60, "the excerpt uses the budget: {anchor}");
     chat.append(text(Role::Assistant, "yes"));
     chat.append(text(Role::User, "more"));
     let next = chat.build(Policy::TokenBudget, 300).unwrap();
@@ -221,13 +223,18 @@ fn oversized_anchor_becomes_excerpt() {
 }
 
 #[test]
-fn anchor_excerpt_is_unchanged_while_window_grows() {
+fn anchor_excerpt_fills_window_to_floor() {
     let mut chat = chat([long(Role::User, 5_000), text(Role::Assistant, "ok")]);
     chat.append(long(Role::User, 300));
     let (budget, watermark) = (3_000, u64::from(chat.settings.watermark_percent));
     let first = chat.build(Policy::HeadTail { turns: 0 }, budget).unwrap();
     assert_eq!(first.words(), "[excerpt] a2 u3");
-    let used_max = budget * watermark / 100;
+    let (used, used_max) = (first.window.counted, budget * watermark / 100);
+    let goal = chat.fixed + (budget - chat.fixed) / 2;
+    assert!(
+        (goal - goal / 20..=goal).contains(&used),
+        "{used} of {goal}"
+    );
     // The next turns fit after it.
     let mut last = first;
     while last.window.counted + 120 <= used_max {
