@@ -29,6 +29,7 @@ pub mod transcript;
 pub use calls::is_change;
 pub use changes::{CompletedCall, changes};
 pub use merge::{ModelSections, SummaryCandidates, SummaryRoom, merge};
+pub(crate) use openings::Openings;
 pub use policy::{CompactionPolicy, SessionBreaker, SummaryBudget, SummaryTokens};
 pub use span::TurnSpan;
 pub(crate) use span::{TailLimits, before, choose, is_apart, is_summarized, is_waiting};

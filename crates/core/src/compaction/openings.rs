@@ -25,7 +25,7 @@ const AFTER_PAUSE_BYTES_MIN: usize = 80;
 /// - it starts like an earlier opening, or
 /// - it has at least 80 bytes and follows the previous turn after 30 minutes or more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Openings {
+pub(crate) struct Openings {
     /// First characters of earlier openings, oldest first.
     starts: Vec<String>,
     before: Option<(Role, Option<Timestamp>)>,
@@ -33,7 +33,7 @@ pub(super) struct Openings {
 
 impl Openings {
     /// Continues after earlier openings.
-    pub(super) fn with_starts(starts: &[String]) -> Self {
+    pub(crate) fn with_starts(starts: &[String]) -> Self {
         // The turn before a summarized span ends a unit, so it is mostly a reply.
         let before = (!starts.is_empty()).then_some((Role::Assistant, None));
         Self {
@@ -49,7 +49,7 @@ impl Openings {
     /// Processes the next turn and returns whether it is an opening.
     ///
     /// Pass [`Role::Tool`] for a user turn with tool results. System turns are ignored.
-    pub(super) fn observe(&mut self, role: Role, text: &str, said_at: Option<Timestamp>) -> bool {
+    pub(crate) fn observe(&mut self, role: Role, text: &str, said_at: Option<Timestamp>) -> bool {
         if role == Role::System {
             return false;
         }

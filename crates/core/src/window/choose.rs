@@ -11,10 +11,10 @@
 //! If a cap on turns or bytes causes the cut, the target is 80 % of the cap. The parameters were
 //! tuned on recorded conversations with `tests/eval/after_cut.py`.
 
-use crate::compaction::SummaryBudget;
+use crate::compaction::{Openings, SummaryBudget};
 use crate::error::CoreError;
 use crate::history::TurnRecord;
-use crate::turn::{PartKind, Role};
+use crate::turn::{PartKind, Role, Turn};
 
 use super::block::Block;
 use super::cut::{CachedPlan, Cut};
@@ -309,16 +309,71 @@ impl<'m, 'a> CutBuilder<'m, 'a> {
         let shown = self.composer.block.map_or(0, Block::tokens);
         let least = self.least();
         let tail_min = newest.max(least + percent(self.rest(), TAIL_PERCENT_MIN));
-        let summary = match self.input.summary_tokens {
-            Some(_) => self.summary.summary + self.summary.user_turns / 2 + SUMMARY_OVERHEAD,
-            None => shown,
+        let target = |opening: u64| {
+            let summary = match self.input.summary_tokens {
+                Some(_) => {
+                    let sections = self.summary.summary + self.summary.user_turns / 2;
+                    sections + opening + SUMMARY_OVERHEAD
+                }
+                None => shown,
+            };
+            let most = (self.most() + shown).saturating_sub(summary);
+            let tokens = (floor + shown)
+                .saturating_sub(summary)
+                .max(tail_min)
+                .min(most.max(least));
+            Target { tokens, ..caps }
         };
-        let most = (self.most() + shown).saturating_sub(summary);
-        let tokens = (floor + shown)
-            .saturating_sub(summary)
-            .max(tail_min)
-            .min(most.max(least));
-        Target { tokens, ..caps }
+        if self.input.summary_tokens.is_none() {
+            return target(0);
+        }
+        // The summary includes the request that leaves, which depends on where the tail starts.
+        let (opening_seq, opening) = self.last_opening();
+        let guess = target(opening);
+        match self.start_within(guess) {
+            // The window shows the request itself.
+            Some(start) if start.seq <= opening_seq => target(0),
+            _ => guess,
+        }
+    }
+
+    /// The seq of the newest opening, or 0 if it is summarized, and its tokens in the next summary.
+    fn last_opening(&self) -> (u64, u64) {
+        let (composer, view) = (self.composer, self.composer.view);
+        let summarized = composer.block.map(|block| &block.summary.body);
+        let mut openings = summarized.map_or_else(Openings::default, |body| {
+            Openings::with_starts(&body.starts)
+        });
+        let known = summarized.and_then(|body| body.user_turns.iter().rfind(|turn| turn.opens));
+        let mut tokens = known.map_or(0, |turn| turn.text.len() as u64 / BYTES_PER_TOKEN);
+        let mut seq = 0;
+        for record in view.tail_from(composer.through_seq() + 1) {
+            let is_opening = if record.begins_exchange() {
+                openings.observe(Role::User, &self.text(record), None)
+            } else {
+                openings.observe(
+                    if record.role == Role::User {
+                        Role::Tool
+                    } else {
+                        record.role
+                    },
+                    "",
+                    None,
+                )
+            };
+            if is_opening {
+                seq = record.seq;
+                let is_request = self
+                    .request
+                    .is_some_and(|request| request.seq == record.seq);
+                tokens = if is_request {
+                    0
+                } else {
+                    composer.tokens(record)
+                };
+            }
+        }
+        (seq, tokens.min(self.summary.opening))
     }
 
     fn has_media(&self, record: &TurnRecord) -> bool {
@@ -327,6 +382,19 @@ impl<'m, 'a> CutBuilder<'m, 'a> {
             let mut parts = turn.parts.iter();
             parts.any(|part| matches!(part.kind, PartKind::Media { .. }))
         })
+    }
+
+    /// The text of a turn, without calls and results.
+    fn text(&self, record: &TurnRecord) -> String {
+        let turn: Option<Turn> = (self.input.codec.open)(&record.content);
+        let texts = turn
+            .iter()
+            .flat_map(|turn| &turn.parts)
+            .filter_map(|part| match &part.kind {
+                PartKind::Text(text) => Some(text.as_str()),
+                _ => None,
+            });
+        texts.collect::<Vec<_>>().join("\n")
     }
 
     /// Trims the newest results if they do not fit.
