@@ -4,110 +4,19 @@ mod append;
 mod context;
 mod copy;
 mod end;
+mod handle;
 mod history;
 mod recall_tool;
 mod rewind;
 mod state;
 mod update;
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
-use memoird_core::ids::SessionId;
-use memoird_core::window::WindowSettings;
-use tokio::sync::Semaphore;
-
-use crate::blocking::Blocking;
-use crate::compaction::CompactionQueue;
-use crate::error::EngineError;
-use crate::models::ModelRegistry;
-use crate::sessions::{
-    SessionListPosition, SessionPage, SessionQuery, SessionRef, SessionView, Sessions,
-};
-use crate::tenants::Tenant;
-
-use context::TokenCounting;
-use copy::{COPIES_MAX, ROOM_PARTS};
-
 pub use append::AppendOutcome;
 pub use context::{ContextOutcome, ContextRequest};
 pub use copy::CopyCommand;
+pub use handle::Commands;
 pub use history::{HistoryPage, HistoryQuery, HistoryScope};
 pub use recall_tool::{RecallCall, RecallReply, RecallTool};
 pub use rewind::{RemovedTurns, RewindOutcome};
 pub use state::{PatchCommand, PatchOutcome};
 pub use update::{TurnRef, TurnUpdateCommand, TurnUpdateOutcome};
-
-/// Handle to the commands. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Commands {
-    shared: Arc<CommandsInner>,
-}
-
-#[derive(Debug)]
-struct CommandsInner {
-    sessions: Sessions,
-    compaction_queue: Arc<CompactionQueue>,
-    models: Arc<ModelRegistry>,
-    window_settings: ArcSwap<WindowSettings>,
-    counting: TokenCounting,
-    /// Limits concurrent session copies, across all tenants.
-    copies: Semaphore,
-    /// Limits the memory of copies, in fractions of the maximum for all copies.
-    copy_room: Semaphore,
-}
-
-impl Commands {
-    pub(crate) fn new(
-        sessions: Sessions,
-        compaction_queue: Arc<CompactionQueue>,
-        models: Arc<ModelRegistry>,
-        window_settings: WindowSettings,
-        blocking: Blocking,
-    ) -> Self {
-        let shared = CommandsInner {
-            sessions,
-            compaction_queue,
-            models,
-            window_settings: ArcSwap::from_pointee(window_settings),
-            counting: TokenCounting::new(blocking),
-            copies: Semaphore::new(COPIES_MAX),
-            copy_room: Semaphore::new(ROOM_PARTS),
-        };
-        Self {
-            shared: Arc::new(shared),
-        }
-    }
-
-    pub(crate) fn reconfigure(&self, window_settings: WindowSettings) {
-        self.shared.window_settings.store(Arc::new(window_settings));
-    }
-
-    /// Reads a live session without its turns.
-    ///
-    /// # Errors
-    /// [`EngineError::SessionNotFound`].
-    pub async fn session(
-        &self,
-        tenant: &Arc<Tenant>,
-        session: &SessionId,
-    ) -> Result<SessionView, EngineError> {
-        let session = SessionRef::new(tenant, session);
-        self.shared.sessions.head(&session).await
-    }
-
-    /// Lists live sessions after the position `after`.
-    ///
-    /// # Errors
-    /// In a cluster, an error of the journal.
-    pub async fn sessions(
-        &self,
-        tenant: &Arc<Tenant>,
-        query: &SessionQuery,
-        after: Option<&SessionListPosition>,
-        count: usize,
-    ) -> Result<SessionPage, EngineError> {
-        let sessions = &self.shared.sessions;
-        sessions.page(tenant, query, after, count).await
-    }
-}

@@ -10,7 +10,7 @@ use memoird_core::session::{AppendCommand, AppendDecision, ModelUsage, Session};
 use memoird_formats::tokens::Charge;
 use memoird_store::encoding;
 
-use super::Commands;
+use super::handle::Commands;
 use crate::compaction::CompactionRequest;
 use crate::error::EngineError;
 use crate::sessions::{Decision, Effect, SessionRef, SessionView, Update, UpdateOptions};

@@ -27,7 +27,7 @@ use memoird_formats::model::MessageRules;
 use memoird_formats::tokens::{Calibration, Charge};
 use memoird_store::encoding;
 
-use super::Commands;
+use super::handle::Commands;
 use crate::compaction::CompactionRequest;
 use crate::error::EngineError;
 use crate::models::Model;

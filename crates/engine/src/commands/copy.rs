@@ -14,8 +14,8 @@ use memoird_core::turn::NewTurn;
 use memoird_store::{JournalRange, Store, StoreError, encoding};
 use tokio::sync::{AcquireError, SemaphorePermit};
 
-use super::Commands;
 use super::append::{AppendOutcome, decision, queue_bytes};
+use super::handle::Commands;
 use crate::error::EngineError;
 use crate::memory_use::CallBytes;
 use crate::sessions::{Decision, SessionRef, Update, UpdateOptions};

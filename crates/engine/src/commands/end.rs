@@ -5,7 +5,7 @@ use std::sync::Arc;
 use memoird_core::change::EndReason;
 use memoird_core::ids::{Generation, SessionId};
 
-use super::Commands;
+use super::handle::Commands;
 use crate::error::EngineError;
 use crate::sessions::{Decision, Effect, SessionRef, SessionView, UpdateOptions};
 use crate::tenants::Tenant;

@@ -7,7 +7,7 @@ use memoird_core::ids::{Generation, SessionId, Subject};
 use memoird_core::session::Session;
 use memoird_store::{JournalRange, encoding};
 
-use super::Commands;
+use super::handle::Commands;
 use crate::error::EngineError;
 use crate::sessions::{SessionRef, SessionView};
 use crate::tenants::Tenant;

@@ -12,7 +12,7 @@ use memoird_core::session::{AppendCommand, Session};
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_store::{JournalRange, encoding};
 
-use super::Commands;
+use super::handle::Commands;
 use crate::error::EngineError;
 use crate::sessions::SessionRef;
 use crate::tenants::Tenant;

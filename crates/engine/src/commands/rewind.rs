@@ -9,8 +9,8 @@ use memoird_core::ids::SessionId;
 use memoird_core::session::{RewindCommand, RewindDecision};
 use memoird_store::{JournalRange, encoding};
 
-use super::Commands;
 use super::append::{decision, of_new, queue_bytes};
+use super::handle::Commands;
 use crate::compaction::CompactionRequest;
 use crate::error::EngineError;
 use crate::sessions::{Decision, SessionRef, SessionView, Update, UpdateOptions};

@@ -7,7 +7,7 @@ use memoird_core::ids::SessionId;
 use memoird_core::options::OptionsPatch;
 use memoird_core::state::{State, StatePatch};
 
-use super::Commands;
+use super::handle::Commands;
 use crate::error::EngineError;
 use crate::sessions::{Decision, Effect, SessionRef, Update, UpdateOptions};
 use crate::tenants::Tenant;

@@ -9,7 +9,7 @@ use memoird_core::session::TurnUpdate;
 use memoird_core::turn::{NewTurn, Turn};
 use memoird_store::{JournalRange, encoding};
 
-use super::Commands;
+use super::handle::Commands;
 use super::history::{HistoryQuery, HistoryScope};
 use crate::error::EngineError;
 use crate::sessions::{Decision, Effect, SessionRef, SessionView, Update, UpdateOptions};

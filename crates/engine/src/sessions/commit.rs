@@ -7,8 +7,8 @@ use memoird_core::ids::Generation;
 use memoird_core::time::Timestamp;
 use tracing::{debug, warn};
 
-use super::Sessions;
 use super::census::SessionReservation;
+use super::handle::Sessions;
 use super::slot::Slot;
 use crate::events::EventKind;
 use crate::journal::CommitHandler;

@@ -9,8 +9,8 @@ use memoird_core::time::{Now, Steady};
 
 use super::census::SessionReservation;
 use super::freshness::ObservedVersion;
+use super::handle::{ATTEMPTS_MAX, SessionRef, Sessions};
 use super::slot::{Slot, SlotInner, SlotState};
-use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
 use crate::outbox::Ending;

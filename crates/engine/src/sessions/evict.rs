@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use memoird_core::change::EndReason;
 
-use super::Sessions;
 use super::census::{ReserveOutcome, SessionReservation};
 use super::end::{EndAttempt, EndCondition, EndRequest};
 use super::expiry::{ENDS_PER_BATCH, wait_for_ends};
+use super::handle::Sessions;
 use super::slot::Slot;
 use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};

@@ -8,8 +8,8 @@ use tracing::debug;
 
 use super::end::{EndAttempt, EndRequest, EndedSession};
 use super::evict::correct_place;
+use super::handle::{SessionRef, Sessions};
 use super::slot::Slot;
-use super::{SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::journal::Submitted;
 use crate::machine::Stopwatch;

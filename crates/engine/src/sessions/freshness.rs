@@ -11,7 +11,7 @@ use memoird_store::Store;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
-use super::Sessions;
+use super::handle::Sessions;
 use super::slot::{Slot, SlotInner};
 use crate::error::EngineError;
 use crate::worker::{WorkError, Worker};

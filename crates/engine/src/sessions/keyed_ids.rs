@@ -12,7 +12,7 @@ use memoird_store::Store;
 use parking_lot::Mutex;
 use tracing::debug;
 
-use super::Sessions;
+use super::handle::Sessions;
 use crate::worker::{WorkError, Worker};
 
 /// Capacity per period, in ids. A full hash table takes 19 MB.

@@ -12,10 +12,10 @@ use memoird_core::time::{Now, Steady, Timestamp};
 pub use memoird_store::LiveOrder as SessionOrder;
 use memoird_store::LiveQuery;
 
+use super::handle::{SessionRef, Sessions};
 use super::orders::{Direction, IdRange, PageStart, SessionOrders, Term, UsedSession};
 use super::slot::{Slot, SlotState};
 use super::view::SessionView;
-use super::{SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::tenants::Tenant;
 

@@ -8,8 +8,8 @@ use memoird_core::session::{Head, Session};
 use memoird_store::Store;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::handle::{SessionRef, Sessions};
 use super::slot::{Slot, SlotState};
-use super::{SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};

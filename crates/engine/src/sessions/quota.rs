@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use memoird_store::Store;
 
-use super::Sessions;
+use super::handle::Sessions;
 use crate::machine::Stopwatch;
 use crate::worker::{WorkError, Worker};
 

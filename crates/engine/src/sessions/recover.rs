@@ -10,8 +10,8 @@ use memoird_core::ids::{SessionKey, TenantId};
 use memoird_core::session::Head;
 use tracing::info;
 
+use super::handle::{SessionRef, Sessions};
 use super::slot::{Slot, SlotState};
-use super::{SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::machine::Stopwatch;
 use crate::tenants::Tenant;

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
+use super::handle::{SessionRef, Sessions};
 use super::slot::SessionVersion;
 use super::slot::{Slot, SlotState};
 use super::update::{Decided, Decision, Effect, Update, UpdateOptions, WaitFor};
-use super::{SessionRef, Sessions};
 use crate::error::EngineError;
 
 impl Sessions {

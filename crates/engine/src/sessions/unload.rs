@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::Sessions;
+use super::handle::Sessions;
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
 

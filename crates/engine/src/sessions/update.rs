@@ -16,10 +16,10 @@ use memoird_core::time::Now;
 
 use super::end::EndRequest;
 use super::freshness::ObservedVersion;
+use super::handle::{ATTEMPTS_MAX, SessionRef, Sessions};
 use super::slot::SessionVersion;
 use super::slot::{Slot, SlotInner, SlotState, is_breaker_open};
 use super::view::SessionView;
-use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
 use crate::tenants::{Policy, Tenant};

@@ -13,8 +13,8 @@ use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::{JournalPage, JournalRange, Store};
 
 use super::freshness::ObservedVersion;
+use super::handle::{ATTEMPTS_MAX, SessionRef, Sessions};
 use super::slot::{Slot, SlotInner};
-use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::tenants::{NEVER_MS, Tenant};
 
