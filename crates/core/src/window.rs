@@ -36,7 +36,7 @@ mod trim;
 mod words;
 
 pub use counts::ScaleId;
-pub use cut::{CachedPlan, Cut, CutKey, ReducedTurn, ShownTurn};
+pub use cut::{CachedPlan, Cut, CutKey, ReducedTurn, Shortening, ShownTurn};
 pub(crate) use input::percent;
 pub use input::{Codec, Overheads, WindowInput, WindowTurn};
 pub use kept::WindowTurns;

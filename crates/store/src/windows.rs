@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memoird_core::compaction::Summary;
-use memoird_core::window::{CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut};
+use memoird_core::window::{CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut, Shortening};
 use prost::{Enumeration, Message};
 
 #[derive(Clone, PartialEq, Message)]
@@ -52,26 +52,23 @@ enum PolicyRow {
     Salience = 4,
 }
 
-/// A shortened result, or the excerpt of a turn without results.
-///
-/// Tag 3 is reserved: it was the id of a later call.
 #[derive(Clone, PartialEq, Message)]
 struct ReducedRow {
     #[prost(uint64, tag = "1")]
     seq: u64,
-    /// Index of the result within the turn, or [`EXCERPT`].
+    /// Index of the result within the turn.
     #[prost(uint64, tag = "2")]
     place: u64,
-    /// Approximate size.
+    /// Id of the later call that supersedes the result. `None` if the result is trimmed.
+    #[prost(string, optional, tag = "3")]
+    superseded_by: Option<String>,
+    /// Bytes kept of a trimmed result.
     #[prost(uint32, tag = "4")]
     bytes: u32,
     /// Set only in rows written before trims had a single size. Added to `bytes`.
     #[prost(uint32, tag = "5")]
     tail_bytes: u32,
 }
-
-/// Place of an excerpt.
-const EXCERPT: u64 = u32::MAX as u64;
 
 /// Encodes cuts, without the rendered turns.
 pub fn encode(cuts: &[SavedCut]) -> Vec<u8> {
@@ -105,10 +102,12 @@ fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
         Policy::TokenBudget => (PolicyRow::TokenBudget, 0),
         Policy::Salience => (PolicyRow::Salience, 0),
     };
-    let reduced = cut
-        .reduced
-        .iter()
-        .flat_map(|(&seq, reduced)| reduced_rows(seq, reduced));
+    let reduced = cut.reduced.iter().flat_map(|(&seq, reduced)| {
+        reduced
+            .results
+            .iter()
+            .map(move |(place, how)| reduced_row(seq, *place, how))
+    });
     CutRow {
         model: key.model.to_string(),
         policy: policy.into(),
@@ -128,18 +127,18 @@ fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
     }
 }
 
-fn reduced_rows(seq: u64, reduced: &ReducedTurn) -> impl Iterator<Item = ReducedRow> {
-    let bytes = reduced.bytes;
-    let places = match reduced.results {
-        0 => EXCERPT..EXCERPT + 1,
-        results => 0..results as u64,
+fn reduced_row(seq: u64, place: usize, how: &Shortening) -> ReducedRow {
+    let (superseded_by, bytes) = match how {
+        Shortening::Superseded { by } => (Some(by.to_string()), 0),
+        Shortening::Trimmed { bytes } => (None, *bytes),
     };
-    places.map(move |place| ReducedRow {
+    ReducedRow {
         seq,
-        place,
+        place: place as u64,
+        superseded_by,
         bytes,
         tail_bytes: 0,
-    })
+    }
 }
 
 fn saved_cut(row: CutRow) -> Option<SavedCut> {
@@ -152,12 +151,19 @@ fn saved_cut(row: CutRow) -> Option<SavedCut> {
     };
     let mut reduced: BTreeMap<u64, ReducedTurn> = BTreeMap::new();
     for result in row.reduced {
+        let how = match result.superseded_by {
+            Some(by) => Shortening::Superseded { by: by.into() },
+            None => Shortening::Trimmed {
+                bytes: result.bytes.saturating_add(result.tail_bytes),
+            },
+        };
         let of_turn = reduced.entry(result.seq).or_insert_with(|| ReducedTurn {
-            results: 0,
-            bytes: result.bytes.saturating_add(result.tail_bytes),
+            results: Vec::new(),
             shown: None,
         });
-        of_turn.results += usize::from(result.place != EXCERPT);
+        of_turn
+            .results
+            .push((usize::try_from(result.place).ok()?, how));
     }
     let cut = Cut {
         seq: row.seq,

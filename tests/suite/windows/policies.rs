@@ -292,7 +292,7 @@ async fn very_long_first_turn_leaves_room_for_last_turns() {
 }
 
 #[tokio::test]
-async fn long_results_are_trimmed_before_turns_are_omitted() {
+async fn old_and_long_results_are_trimmed_before_turns_are_omitted() {
     let daemon = Daemon::with(roomy()).await;
     let mut client = daemon.sessions();
     let result = |id: &str, content: String| {
@@ -334,13 +334,16 @@ async fn long_results_are_trimmed_before_turns_are_omitted() {
         ..window_request()
     };
     let window = ask(&mut client, request.clone()).await;
-    assert_eq!(outline(&window), "1 2 3 4 5:trimmed 6 7 8 9");
+    assert_eq!(outline(&window), "1 2 3:superseded 4 5:trimmed 6 7 8 9");
     is_paired(&window.turns);
     let content = |place: usize| match &window.turns[place].parts[0].part {
         Some(Kind::ToolResult(result)) => result.content.as_str(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(content(2), words(1), "an old one that is short stays");
+    assert_eq!(
+        without_nonce(content(2)),
+        "[memoird: superseded by the result of the later call new]"
+    );
     let trimmed = without_nonce(content(4));
     assert!(
         trimmed.starts_with("[memoird: values only, each string once, of ")
@@ -349,8 +352,12 @@ async fn long_results_are_trimmed_before_turns_are_omitted() {
     );
     assert_eq!(content(6), words(2), "the newest stays");
     let report = report(&window);
-    assert_eq!((report.results_trimmed, report.turns_omitted), (1, 0));
-    assert_eq!(report.omissions, [omission(5, 5, OmissionReason::Trimmed)]);
+    assert_eq!((report.results_trimmed, report.turns_omitted), (2, 0));
+    let (old, trimmed) = (OmissionReason::Superseded, OmissionReason::Trimmed);
+    assert_eq!(
+        report.omissions,
+        [omission(3, 3, old), omission(5, 5, trimmed)]
+    );
     let stored = live(&mut client, "chat").await;
     assert!(matches!(&stored[4].parts[0].part, Some(Kind::ToolResult(r)) if r.content == long));
 }

@@ -328,7 +328,7 @@ class OmissionReason(Open):
     SALIENCE = 3
     """They were the least important turns in the middle."""
     SUPERSEDED = 4
-    """Only earlier versions: a later call has a newer result."""
+    """A later call of the same tool with the same arguments has a newer result."""
     TRIMMED = 5
     """A long result was trimmed to its head and tail."""
     EXCERPT = 6
@@ -1833,8 +1833,8 @@ class GetContextResponse:
 
     turns: list[Turn] = field(default_factory=list)
     """The turns of the window. Turns that memoird inserted or changed have the metadata `memoird`:
-    `elision`, `abandoned`, `excerpt`, `trimmed`, `summary`, or `acknowledgement` for the
-    assistant's reply to a summary.
+    `elision`, `abandoned`, `excerpt`, `trimmed`, `superseded`, `summary`, or `acknowledgement`
+    for the assistant's reply to a summary.
     """
     system: str = ""
     """The system prompt to send. For MESSAGE_FORMAT_ANTHROPIC it includes the system turns at the
@@ -1931,7 +1931,7 @@ class ContextReport:
     turns_omitted: int = 0
     """Number of turns of the history that are not in the window."""
     results_trimmed: int = 0
-    """Number of tool results that were trimmed, and of turns shown as an excerpt.
+    """Number of tool results that were trimmed or superseded, and of turns shown as an excerpt.
     """
     stable_prefix_tokens: int = 0
     """Size of the prefix that is unchanged since the previous window."""

@@ -2,11 +2,12 @@
 //!
 //! A cut reduces the window until it reaches the floor, in this order:
 //!
-//! 1. Old results are trimmed. The newest results stay whole if they fit at all.
+//! 1. Results superseded by a later call become a marker.
+//! 2. Old results are trimmed. The newest results stay whole if they fit at all.
 //!    Other results stay whole if they are in the newest half of the room.
-//! 2. The oldest turns leave, in whole exchanges if that costs little, otherwise in whole units. A
+//! 3. The oldest turns leave, in whole exchanges if that costs little, otherwise in whole units. A
 //!    summary replaces them.
-//! 3. Trimmed results get the remaining room, newest first.
+//! 4. Trimmed results get the remaining room, newest first.
 //!
 //! If a cap on turns or bytes causes the cut, the target is 80 % of the cap. The parameters were
 //! tuned on recorded conversations with `tests/eval/after_cut.py`.
@@ -84,6 +85,9 @@ pub(super) fn cut_ahead<'a>(
     let is_fresh = from.made_at == 0 && composer.block.is_some();
     let mut maker = CutBuilder::new(composer, from, input);
     salience::leave_torn(&mut maker);
+    if input.settings.supersede {
+        reduce::supersede(composer, &mut maker.made, &maker.unit, input);
+    }
     maker.trim_request();
     maker.fit_newest_results();
     let whole = maker.made.clone();
@@ -539,8 +543,11 @@ impl<'m, 'a> CutBuilder<'m, 'a> {
         let mut spare = target.saturating_sub(self.tokens());
         let trimmed: Vec<u64> = self.made.reduced.keys().rev().copied().collect();
         for seq in trimmed {
-            let record = composer.view.record(seq);
-            let Some(record) = record.filter(|_| !self.newest_results.contains(&seq)) else {
+            let reduced = self.made.reduced.get(&seq);
+            let is_superseded = reduced.is_none_or(super::cut::ReducedTurn::is_superseded);
+            let record = composer.view.record(seq).filter(|_| !is_superseded);
+            let Some(record) = record.filter(|record| !self.newest_results.contains(&record.seq))
+            else {
                 continue;
             };
             if spare < SPARE_TOKENS_MIN {

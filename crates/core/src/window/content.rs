@@ -54,7 +54,7 @@ pub(super) fn remake(composer: &Composer<'_>, cut: &mut Cut, input: &WindowInput
         if reduced.shown.is_none()
             && let Some(record) = composer.view.record(seq)
         {
-            reduced.shown = reduce::show(record, reduced.bytes, input);
+            reduced.shown = reduce::show(record, &reduced.results, input);
         }
     }
 }

@@ -10,6 +10,21 @@ use std::sync::Arc;
 
 use super::policy::Policy;
 
+/// Position that denotes an excerpt of the whole turn instead of a result.
+pub(super) const WHOLE: usize = u32::MAX as usize;
+
+impl ReducedTurn {
+    pub(super) fn is_excerpt(&self) -> bool {
+        self.results.iter().any(|(place, _)| *place == WHOLE)
+    }
+
+    /// Whether a later call superseded one of its results.
+    pub(super) fn is_superseded(&self) -> bool {
+        let mut results = self.results.iter();
+        results.any(|(_, how)| matches!(how, Shortening::Superseded { .. }))
+    }
+}
+
 /// The decisions of a window. The default shows everything verbatim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cut {
@@ -44,15 +59,26 @@ pub struct CachedPlan {
     pub(super) tail_seq: Option<u64>,
 }
 
-/// A turn with shortened results, or the excerpt of a turn without results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReducedTurn {
-    /// Number of its results, 0 for an excerpt.
-    pub results: usize,
-    /// Approximate size of each result, or of the excerpt. See [`super::trim`].
-    pub bytes: u32,
+    /// The shortened results by position. The position `u32::MAX` is an excerpt of the whole turn.
+    pub results: Vec<(usize, Shortening)>,
     /// The resulting turn, recreated after a restart.
     pub shown: Option<ShownTurn>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shortening {
+    /// As a line that refers to a later call of the same tool with the same arguments.
+    Superseded {
+        /// The provider's id of that call.
+        by: Box<str>,
+    },
+    /// Shortened. See [`super::trim`].
+    Trimmed {
+        /// Approximate size.
+        bytes: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -27,7 +27,7 @@ pub struct Window {
     pub report: Report,
     /// Whether a cut was made for it.
     pub has_new_cut: bool,
-    /// Results that are newly trimmed by this cut.
+    /// Results that are newly trimmed or superseded by this cut.
     pub newly_reduced: u64,
     /// Estimated tokens of the history's turns that it does not send.
     pub tokens_saved: u64,
@@ -382,7 +382,7 @@ fn finish(
     let tail_seq = decided.cut.left_out_until().or(decided.cut.found.tail_seq);
     let WindowDecisions { cut, composed, .. } = &decided;
     let included = composed.turns;
-    let results = |reduced: &ReducedTurn| reduced.results.max(1) as u64;
+    let results = |reduced: &ReducedTurn| reduced.results.len() as u64;
     let mut report = Report {
         model: input.model.to_owned(),
         budget: input.model_budget,
@@ -653,8 +653,10 @@ fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec
     all.extend(cut.reduced.iter().map(|(&seq, reduced)| {
         Omission::new(
             seq,
-            if reduced.results == 0 {
+            if reduced.is_excerpt() {
                 OmissionReason::Excerpt
+            } else if reduced.is_superseded() {
+                OmissionReason::Superseded
             } else {
                 OmissionReason::Trimmed
             },

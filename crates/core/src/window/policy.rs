@@ -60,6 +60,8 @@ pub struct WindowSettings {
     /// Includes the summary. Must be less than the watermark.
     #[serde(rename = "floor", with = "AsText::<Percent>")]
     pub floor_percent: u8,
+    /// Whether a line replaces a result once a later call repeats its tool and arguments.
+    pub supersede: bool,
     /// Pause after which a user turn gets a time marker.
     #[serde(with = "AsText::<Off>")]
     pub time_marks: Option<Duration>,
@@ -72,6 +74,7 @@ impl Default for WindowSettings {
             turns: 0,
             watermark_percent: 100,
             floor_percent: 50,
+            supersede: true,
             time_marks: None,
         }
     }

@@ -6,6 +6,7 @@ use crate::budget::Budget;
 use crate::compaction::Summary;
 
 use super::cut::Cut;
+use super::cut::ReducedTurn;
 use super::policy::Policy;
 
 /// Explains a window. Sizes are in tokens unless noted otherwise.
@@ -20,7 +21,7 @@ pub struct Report {
     pub turns_included: u32,
     /// Turns of the history that are not in the window.
     pub turns_omitted: u32,
-    /// Trimmed tool results, and turns shown as an excerpt.
+    /// Trimmed or superseded tool results, and turns shown as an excerpt.
     pub results_trimmed: u32,
     /// Size of the front that was sent before, unchanged.
     pub stable_prefix_tokens: u64,
@@ -85,6 +86,8 @@ pub enum OmissionReason {
     Cut,
     /// Least important turns of the middle.
     Salience,
+    /// A later call of the same tool with the same arguments has a newer result.
+    Superseded,
     /// A long result was trimmed to its head and tail.
     Trimmed,
     /// The whole turn did not fit: the first user turn, or one of the exchange in progress.
@@ -107,17 +110,18 @@ impl Report {
         mut requests: impl Iterator<Item = u64>,
         newest_results: &[u64],
     ) {
-        let is_excerpt = |seq: u64| {
-            let reduced = cut.reduced.get(&seq);
-            reduced.is_some_and(|reduced| reduced.results == 0)
-        };
+        let is_excerpt = |seq: u64| cut.reduced.get(&seq).is_some_and(ReducedTurn::is_excerpt);
         if requests.any(is_excerpt) {
             self.degraded = true;
             let note = "the first user turn, or the request that is being answered, does not fit and \
                         is an excerpt; a larger budget shows it whole";
             self.notes.push(note.to_owned());
         }
-        if (newest_results.iter()).any(|seq| cut.reduced.contains_key(seq)) {
+        let is_trimmed = |seq: &u64| {
+            let reduced = cut.reduced.get(seq);
+            reduced.is_some_and(|reduced| !reduced.is_superseded())
+        };
+        if newest_results.iter().any(is_trimmed) {
             self.degraded = true;
             let note = "the newest tool results do not fit and are excerpts; a larger budget shows \
                         them whole";

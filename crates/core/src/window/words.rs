@@ -82,6 +82,11 @@ pub(super) fn abandoned<'a>(ids: impl Iterator<Item = &'a str>, nonce: Nonce) ->
     turn.labelled("abandoned")
 }
 
+pub(super) fn superseded(by: &str, nonce: Nonce) -> String {
+    let by = name(by);
+    format!("[memoird {nonce}: superseded by the result of the later call {by}]")
+}
+
 pub(super) fn left_out(bytes: usize, nonce: Nonce) -> String {
     format!("[memoird {nonce}: {bytes} bytes are left out here]")
 }

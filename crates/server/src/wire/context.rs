@@ -479,6 +479,7 @@ fn omission(omission: Omission) -> v1::Omission {
         OmissionReason::Dropped => v1::OmissionReason::Dropped,
         OmissionReason::Cut => v1::OmissionReason::Cut,
         OmissionReason::Salience => v1::OmissionReason::Salience,
+        OmissionReason::Superseded => v1::OmissionReason::Superseded,
         OmissionReason::Trimmed => v1::OmissionReason::Trimmed,
         OmissionReason::Excerpt => v1::OmissionReason::Excerpt,
         OmissionReason::Summarized => v1::OmissionReason::Summarized,

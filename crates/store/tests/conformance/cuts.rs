@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeKind};
 use memoird_core::time::Steady;
-use memoird_core::window::{CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut, ShownTurn};
+use memoird_core::window::{
+    CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut, Shortening, ShownTurn,
+};
 use memoird_store::{PruneBefore, Store};
 
 use crate::chat::{Chat, begun};
@@ -60,15 +62,33 @@ fn shown(text: &str) -> Option<ShownTurn> {
 
 /// Every field with a distinct value, including the ends of its range.
 fn every_field() -> Vec<SavedCut> {
-    let turn = |results, bytes, shown| ReducedTurn {
-        results,
-        bytes,
-        shown,
-    };
+    let trimmed = |bytes| Shortening::Trimmed { bytes };
+    let results = vec![
+        (
+            0,
+            Shortening::Superseded {
+                by: "call ü\0".into(),
+            },
+        ),
+        (1, trimmed(0)),
+        (127, trimmed(u32::MAX)),
+        (usize::MAX, Shortening::Superseded { by: "".into() }),
+    ];
     let reduced = [
-        (2, turn(128, u32::MAX, shown("a"))),
-        (3, turn(0, 1, shown("b"))),
-        (u64::MAX, turn(1, 0, None)),
+        (
+            2,
+            ReducedTurn {
+                results,
+                shown: shown("a"),
+            },
+        ),
+        (
+            u64::MAX,
+            ReducedTurn {
+                results: vec![(3, trimmed(1))],
+                shown: None,
+            },
+        ),
     ];
     let whole = Cut {
         seq: 4,

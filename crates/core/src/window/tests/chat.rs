@@ -248,6 +248,38 @@ fn anchor_excerpt_fills_window_to_floor() {
 }
 
 #[test]
+fn superseded_result_is_replaced_by_one_line() {
+    let mut chat = chat([text(Role::User, "task")]);
+    for n in 0..6 {
+        let id = format!("c{n}");
+        chat.append(call(&[&id], r#"{"b": 1, "a": [1]}"#));
+        chat.append(result(&id, "y".repeat(600)));
+    }
+    let built = chat.build(Policy::TokenBudget, 1_000).unwrap();
+    assert_eq!(
+        built.turns.len(),
+        13,
+        "no turn was dropped: {}",
+        built.words()
+    );
+    assert_eq!(built.window.report.results_trimmed, 5);
+    let PartKind::ToolResult {
+        content,
+        tool_use_id,
+        ..
+    } = &built.turns[2].parts[0].kind
+    else {
+        panic!("no result")
+    };
+    assert_eq!(tool_use_id, "c0");
+    assert_eq!(
+        content,
+        "[memoird 000000000: superseded by the result of the later call c5]"
+    );
+    assert_eq!(built.turns[12], result("c5", "y".repeat(600)));
+}
+
+#[test]
 fn long_results_are_trimmed_before_turns_are_dropped() {
     let mut chat = chat([text(Role::User, "task")]);
     for (n, bytes) in [(0, 2_000), (1, 2_000), (2, 800)] {

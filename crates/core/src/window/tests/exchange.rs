@@ -210,7 +210,10 @@ fn parts_with_provider_fields_are_shortened_like_others() {
         (results, chat.build(HEAD_TAIL, 1_500).unwrap().words())
     };
     let (results, request) = built(&with_cache_control);
-    assert!(results.contains("[trimmed]"), "{results}");
+    assert!(
+        results.contains("[superseded]") && results.contains("[trimmed]"),
+        "{results}"
+    );
     assert!(request.contains("[excerpt]"), "{request}");
     assert_eq!((results, request), built(&|turn| turn));
 }

@@ -49,13 +49,15 @@ fn empty_file_has_built_in_models() {
 #[test]
 fn context_settings_are_applied() {
     let config = context(
-        "{ policy: sliding_window, turns: 6, watermark: 90%, floor: 40 %, time_marks: 4h }",
+        "{ policy: sliding_window, turns: 6, watermark: 90%, floor: 40 %, supersede: false, \
+         time_marks: 4h }",
     );
     let expected = WindowSettings {
         policy: PolicyName::SlidingWindow,
         turns: 6,
         watermark_percent: 90,
         floor_percent: 40,
+        supersede: false,
         time_marks: Some(Duration::from_secs(4 * 60 * 60)),
     };
     assert_eq!(config.settings, expected);

@@ -576,8 +576,8 @@ export const GetContextRequestSchema: GenMessage<GetContextRequest> = /*@__PURE_
 export type GetContextResponse = Message<"memoird.v1.GetContextResponse"> & {
   /**
    * The turns of the window. Turns that memoird inserted or changed have the metadata `memoird`:
-   * `elision`, `abandoned`, `excerpt`, `trimmed`, `summary`, or `acknowledgement` for the assistant's
-   * reply to a summary.
+   * `elision`, `abandoned`, `excerpt`, `trimmed`, `superseded`, `summary`, or `acknowledgement` for
+   * the assistant's reply to a summary.
    *
    * @generated from field: repeated memoird.v1.Turn turns = 1;
    */
@@ -784,7 +784,7 @@ export type ContextReport = Message<"memoird.v1.ContextReport"> & {
   turnsOmitted: number;
 
   /**
-   * Number of tool results that were trimmed, and of turns shown as an excerpt.
+   * Number of tool results that were trimmed or superseded, and of turns shown as an excerpt.
    *
    * @generated from field: uint32 results_trimmed = 6;
    */
@@ -2463,7 +2463,7 @@ export enum OmissionReason {
   SALIENCE = 3,
 
   /**
-   * Only earlier versions: a later call has a newer result.
+   * A later call of the same tool with the same arguments has a newer result.
    *
    * @generated from enum value: OMISSION_REASON_SUPERSEDED = 4;
    */
