@@ -193,9 +193,9 @@ fn parts_with_provider_fields_are_shortened_like_others() {
     let built = |decorate: &dyn Fn(Turn) -> Turn| {
         let mut chat = Chat::new(Limits::default());
         chat.append(text(Role::User, "hello"));
-        for id in ["a", "b", "c", "d", "e"] {
-            chat.append(call(&[id], "{}"));
-            chat.append(decorate(result(id, id.repeat(1_500))));
+        for (id, input) in [("a", "{}"), ("b", "{}"), ("c", "{\"n\":1}")] {
+            chat.append(call(&[id], input));
+            chat.append(decorate(result(id, id.repeat(2_000))));
         }
         chat.append(text(Role::Assistant, "done"));
         chat.append(text(Role::User, "thanks"));
