@@ -22,7 +22,7 @@ pub trait Tables {
     /// Runs a statement and returns the number of changed rows.
     fn change(&self, sql: &str, params: &[Param<'_>]) -> Result<usize, StoreError>;
 
-    /// Runs a statement whose result is not needed. A later call may return its error.
+    /// Runs a statement without waiting for it. The next call that waits returns its error.
     fn send(&self, sql: &str, params: &[Param<'_>]) -> Result<(), StoreError> {
         self.change(sql, params).map(drop)
     }

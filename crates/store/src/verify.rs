@@ -53,7 +53,7 @@ pub trait TurnScan {
     /// Whether the next turn from this number on can be found.
     fn is_readable_from(&self, number: i64) -> Result<bool, StoreError>;
 
-    /// Returns generation and seq of a turn whose content cannot be read.
+    /// Generation and seq of an unreadable turn, if they can still be read.
     fn turn_of(&self, number: i64) -> Option<TurnKey>;
 
     /// Returns tenant and session of a generation, if they can still be read.
@@ -237,9 +237,7 @@ fn stored_turn(row: &impl StoredRow) -> Result<(TurnKey, StoredTurn<'_>), StoreE
     Ok((key, turn))
 }
 
-/// Returns the first number after `damaged` from which turns can be read again.
-///
-/// `None` if nothing after it can be read.
+/// Returns the number of the first readable turn after `damaged`. `None` if there is none.
 fn readable_from(scan: &dyn TurnScan, damaged: i64) -> Result<Option<i64>, StoreError> {
     let (mut bad, mut step) = (damaged, 1_i64);
     let mut good = loop {

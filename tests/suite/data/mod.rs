@@ -1,4 +1,4 @@
-//! Data: what is on disk or in PostgreSQL survives, moves and is erased.
+//! Durability, crashes, backups, migrations, erasure, and journals in PostgreSQL.
 
 mod backup;
 #[cfg(feature = "postgres")]

@@ -1,4 +1,4 @@
-//! The handle to the commands, and what they share.
+//! [`Commands`]: the entry point for clients' commands, and their shared state.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The handle to all sessions of the process, and what its parts share.
+//! [`Sessions`]: the entry point to all sessions of the process, and their shared state.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
