@@ -1,8 +1,9 @@
 //! Values of the API as words on the command line, and requests from arguments.
 
-use std::collections::BTreeMap;
+use std::ffi::OsStr;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Command};
 use memoird_proto::prost_reflect::EnumDescriptor;
 use memoird_proto::{DESCRIPTOR_POOL, PACKAGE};
 use prost::Name;
@@ -13,21 +14,53 @@ use super::json::{self, short_name, value_name};
 use crate::exit::CliError;
 
 /// A parser for the values of an API enum, as words such as `openai-responses`.
-pub(crate) fn one_of(name: &str) -> impl TypedValueParser<Value = i32> + use<> {
-    let descriptor = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{name}"));
-    let word = |values: &EnumDescriptor, number| value_name(values, number).replace('_', "-");
-    let words = |values: &EnumDescriptor| -> BTreeMap<i32, String> {
-        let numbers = values.values().map(|value| value.number());
-        let numbers = numbers.filter(|number| *number != 0);
-        numbers
-            .map(|number| (number, word(values, number)))
-            .collect()
-    };
-    let words = descriptor.as_ref().map(words).unwrap_or_default();
-    PossibleValuesParser::new(words.values().cloned()).try_map(move |typed| {
-        let chosen = words.iter().find(|(_, word)| **word == typed);
-        chosen.map(|(number, _)| *number).ok_or("no such word")
-    })
+pub(crate) fn one_of(name: &'static str) -> EnumWords {
+    EnumWords { name }
+}
+
+/// Words of an API enum, read from its descriptor when they are needed.
+///
+/// All commands are built at each start, also at that of a daemon.
+#[derive(Clone, Copy)]
+pub(crate) struct EnumWords {
+    name: &'static str,
+}
+
+impl EnumWords {
+    fn words(self) -> Vec<(String, i32)> {
+        let values = DESCRIPTOR_POOL.get_enum_by_name(&format!("{PACKAGE}.{}", self.name));
+        let words = |values: EnumDescriptor| {
+            let numbers = values.values().map(|value| value.number());
+            let words = numbers.filter(|number| *number != 0).map(|number| {
+                let word = value_name(&values, number).replace('_', "-");
+                (word, number)
+            });
+            words.collect()
+        };
+        values.map(words).unwrap_or_default()
+    }
+}
+
+impl TypedValueParser for EnumWords {
+    type Value = i32;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        typed: &OsStr,
+    ) -> Result<i32, clap::Error> {
+        let words = self.words();
+        let known = PossibleValuesParser::new(words.iter().map(|(word, _)| word.clone()));
+        let typed = known.parse_ref(command, argument, typed)?;
+        let chosen = words.iter().find(|(word, _)| *word == typed);
+        Ok(chosen.map_or(0, |(_, number)| *number))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let words = self.words().into_iter();
+        Some(Box::new(words.map(|(word, _)| PossibleValue::new(word))))
+    }
 }
 
 /// Parses a date, or a time in RFC 3339.
