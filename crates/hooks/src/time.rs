@@ -27,9 +27,9 @@ pub(crate) fn readable(timestamp: Timestamp) -> String {
     utc(timestamp).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// Year, month, day and hour, for directory names.
-pub(crate) fn hour(timestamp: Timestamp) -> [String; 4] {
-    ["%Y", "%m", "%d", "%H"].map(|part| utc(timestamp).strftime(part).to_string())
+/// Year, month, day, hour and minute, for directory names.
+pub(crate) fn minute(timestamp: Timestamp) -> [String; 5] {
+    ["%Y", "%m", "%d", "%H", "%M"].map(|part| utc(timestamp).strftime(part).to_string())
 }
 
 /// Parses the output of [`rfc3339`].
@@ -67,14 +67,14 @@ mod tests {
         let at = Timestamp::new(1_795_341_723, 45_600_000).unwrap();
         assert_eq!(rfc3339(at), "2026-11-22T10:02:03.045Z");
         assert_eq!(readable(at), "2026-11-22 10:02:03");
-        assert_eq!(hour(at), ["2026", "11", "22", "10"]);
+        assert_eq!(minute(at), ["2026", "11", "22", "10", "02"]);
         assert_eq!(
             parse(&rfc3339(at)),
             Timestamp::new(1_795_341_723, 45_000_000)
         );
         assert_eq!(
-            hour(Timestamp::new(Timestamp::SECONDS_MAX, 0).unwrap()),
-            ["9999", "12", "31", "23"]
+            minute(Timestamp::new(Timestamp::SECONDS_MAX, 0).unwrap()),
+            ["9999", "12", "31", "23", "59"]
         );
     }
 

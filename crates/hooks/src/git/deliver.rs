@@ -29,7 +29,7 @@ const ATTEMPTS_MAX: u32 = 8;
 /// An ended generation with the names of its files.
 struct Checkpoint<'a> {
     ended: &'a SessionContent,
-    folders: [String; 5],
+    folders: [String; 6],
     stem: String,
 }
 
@@ -154,13 +154,13 @@ impl Delivery<'_> {
         let Some(base) = base else {
             return Ok(missing);
         };
-        // Older versions wrote to the folder of the day.
+        // Older versions wrote to the directory of the hour, or of the day.
         let places = self.batch.iter();
         let places: BTreeSet<&[String]> = places
-            .flat_map(|it| [&it.folders[..], &it.folders[..4]])
+            .flat_map(|it| [&it.folders[..], &it.folders[..5], &it.folders[..4]])
             .collect();
         for folders in places {
-            let Some(place) = self.repo.folder(&self.repo.git, base, folders)? else {
+            let Some(place) = self.repo.folder(base, folders)? else {
                 continue;
             };
             let place = self.repo.tree(place)?;
@@ -186,20 +186,20 @@ impl Delivery<'_> {
         missing: &[&Checkpoint<'_>],
         objects: &mut NewObjects<'_>,
     ) -> Result<Oid, GitError> {
-        let mut hours: BTreeMap<&[String; 5], BTreeMap<String, Oid>> = BTreeMap::new();
+        let mut minutes: BTreeMap<&[String; 6], BTreeMap<String, Oid>> = BTreeMap::new();
         for checkpoint in missing {
             self.stop.check()?;
-            let hour = hours.entry(&checkpoint.folders).or_default();
+            let minute = minutes.entry(&checkpoint.folders).or_default();
             let files = [
                 (checkpoint.markdown(), markdown::document(checkpoint.ended)),
                 (checkpoint.lines(), jsonl::lines(checkpoint.ended)),
             ];
             for (name, content) in files {
-                hour.insert(name, objects.add(ObjectType::Blob, content.as_bytes())?);
+                minute.insert(name, objects.add(ObjectType::Blob, content.as_bytes())?);
             }
         }
         let mut grown = base;
-        for (folders, files) in hours {
+        for (folders, files) in minutes {
             grown = Some(objects.add_files(grown, folders, &files)?);
         }
         let new: Vec<&SessionContent> = missing.iter().map(|it| it.ended).collect();

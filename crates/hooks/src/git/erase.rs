@@ -12,13 +12,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use git2::{ErrorCode, ObjectType, Oid, Sort};
+use git2::{ErrorCode, ObjectType, Oid};
 use memoird_core::ids::{Generation, SessionId};
 use memoird_engine::{EraseRequest, EraseTarget, ErasedElsewhere};
 
 use super::GitConfig;
 use super::config::EraseMode;
 use super::error::{GitError, IoContext};
+use super::history::{History, Reader, each_new_object, folder};
 use super::lock::{CancelSignal, RepositoryLock};
 use super::message;
 use super::names;
@@ -30,8 +31,8 @@ use super::sweep::sweep;
 
 /// Marker file: packs may have unreachable objects, because refs were moved or a delivery failed.
 pub(super) const MARK: &str = "memoird.sweep";
-/// Maximum number of cached trees.
-const MEMO_MAX: usize = 200_000;
+/// Number of rewritten commits after which the new ones are written to a pack.
+const COMMITS_MAX: usize = 1_000;
 /// Maximum number of commits named in a result. The others are counted.
 const NAMED_MAX: usize = 100;
 /// New message of a commit that was about one erased session.
@@ -59,34 +60,31 @@ pub(super) fn erase(
         return Ok(ErasedElsewhere::default());
     }
     let has_others = repo.has_work_trees()?;
-    let mut history = History {
+    let mut rewrite = Rewrite {
         repo,
         stop,
         generations: &generations,
         sessions,
-        commits: HashMap::new(),
-        made: HashMap::new(),
-        folders: HashMap::new(),
-        removed: HashSet::new(),
-        holding: Vec::new(),
+        history: History::collect(repo, stop)?,
+        last: None,
+        replaced: HashMap::new(),
+        count: 0,
         new: NewObjects::new(repo, Deltas::Small, stop)?,
     };
     if config.erase == EraseMode::Tombstone || has_others {
-        return history.tombstone(config, &lock, has_others);
+        return rewrite.tombstone(config, &lock, has_others);
     }
-    history.rewrite()?;
-    if history.commits.is_empty() && !mark.exists() {
+    rewrite.commits()?;
+    let commits = rewrite.count;
+    if commits == 0 && !mark.exists() {
         return Ok(ErasedElsewhere::default());
     }
-    history.new.flush()?;
     write(&mark, b"")?;
     sync_dir(&repo.git_dir)?;
-    history.move_refs(&lock)?;
-    let commits = history.commits.len() as u64;
+    rewrite.move_refs(&lock)?;
     // libgit2 frees its caches of packs when the repository is closed.
-    drop(history);
-    drop(checkpoints);
-    sweep(config, &request.tenant, stop)?;
+    drop(rewrite);
+    sweep(repo, stop)?;
     fs::remove_file(&mark).io_context("remove", &mark)?;
     Ok(ErasedElsewhere {
         commits,
@@ -137,116 +135,114 @@ fn find_targets(
     Ok(covered)
 }
 
-struct History<'a> {
+/// The repository while it is rewritten.
+struct Rewrite<'a> {
     repo: &'a Repo,
     stop: &'a CancelSignal,
     generations: &'a HashSet<Generation>,
     sessions: BTreeSet<String>,
-    /// Replacements of commits that change.
-    commits: HashMap<Oid, Oid>,
-    /// Trees of new commits.
-    made: HashMap<Oid, Oid>,
-    /// Replacements of trees. An unchanged tree maps to itself.
-    folders: HashMap<Oid, Oid>,
-    /// Blobs of the removed files.
-    removed: HashSet<Oid>,
-    /// Commits that introduced them.
-    holding: Vec<Oid>,
+    history: History,
+    /// The last commit in order, and its replacement.
+    last: Option<(Oid, Oid)>,
+    /// Replacements of commits that branches meet at.
+    replaced: HashMap<Oid, Oid>,
+    /// Number of replaced commits.
+    count: u64,
     new: NewObjects<'a>,
 }
 
-impl History<'_> {
-    fn rewrite(&mut self) -> Result<(), GitError> {
-        for id in self.all_commits()? {
+/// A tree of the first parent, and its replacement, if anything is left of it.
+type Counterpart = Option<(Oid, Option<Oid>)>;
+
+impl Rewrite<'_> {
+    /// Writes the new history. Refs still point to the old one.
+    fn commits(&mut self) -> Result<(), GitError> {
+        let commits = std::mem::take(&mut self.history.commits);
+        for (index, id) in commits.into_iter().enumerate() {
             self.stop.check()?;
-            let (tree, parents) = self.tree_and_parents(id)?;
+            let (tree, parents) = tree_and_parents(&self.new.repo, id)?;
             let new_parents: Vec<Oid> = parents.iter().map(|id| self.replacement_of(*id)).collect();
-            let new_tree = self.tree_without(tree)?;
-            if new_tree == tree && new_parents == parents {
-                continue;
-            }
-            let place = match new_parents[..] {
-                // The commit had no other changes.
-                [parent] if new_tree != tree && self.tree_of(parent)? == new_tree => parent,
-                _ => self.commit(id, new_tree, &new_parents)?,
+            let counterpart = match (parents.first(), new_parents.first()) {
+                (Some(old), Some(new)) => {
+                    let (old, new) = (self.new.repo.tree_of(*old)?, self.new.repo.tree_of(*new)?);
+                    Some((old, Some(new)))
+                }
+                _ => None,
             };
-            self.commits.insert(id, place);
-            if self.folders.len() > MEMO_MAX {
-                self.folders.clear();
+            let new_tree = match self.tree_without(tree, counterpart)? {
+                Some(tree) => tree,
+                None => self.new.change_tree(None, [])?,
+            };
+            let place = if new_tree == tree && new_parents == parents {
+                id
+            } else {
+                self.count += 1;
+                match new_parents[..] {
+                    // The commit had no other changes.
+                    [parent] if new_tree != tree && self.new.repo.tree_of(parent)? == new_tree => {
+                        parent
+                    }
+                    _ => self.commit(id, new_tree, &new_parents)?,
+                }
+            };
+            self.last = Some((id, place));
+            if self.history.branching.contains(&id) && place != id {
+                self.replaced.insert(id, place);
+            }
+            if (index + 1).is_multiple_of(COMMITS_MAX) {
+                self.new.flush()?;
             }
         }
-        Ok(())
-    }
-
-    /// All commits reachable from refs, parents before children.
-    fn all_commits(&self) -> Result<Vec<Oid>, GitError> {
-        let damaged = |error: git2::Error| self.repo.damaged(&"its history", error);
-        let mut walk = self.repo.git.revwalk().map_err(damaged)?;
-        walk.set_sorting(Sort::TOPOLOGICAL | Sort::REVERSE)
-            .map_err(damaged)?;
-        for (_, target) in self.repo.refs()? {
-            if let Some(commit) = self.repo.peeled(target) {
-                walk.push(commit).map_err(damaged)?;
-            }
-        }
-        walk.collect::<Result<_, _>>().map_err(damaged)
-    }
-
-    fn tree_and_parents(&self, id: Oid) -> Result<(Oid, Vec<Oid>), GitError> {
-        let commit = self.repo.commit(id)?;
-        Ok((commit.tree_id(), commit.parent_ids().collect()))
-    }
-
-    /// The tree of a commit, which may be new.
-    fn tree_of(&self, id: Oid) -> Result<Oid, GitError> {
-        match self.made.get(&id) {
-            Some(tree) => Ok(*tree),
-            None => Ok(self.repo.commit(id)?.tree_id()),
-        }
+        self.new.flush()
     }
 
     /// The replacement of a commit, or the commit itself.
     fn replacement_of(&self, id: Oid) -> Oid {
-        self.commits.get(&id).copied().unwrap_or(id)
+        match self.last {
+            Some((last, place)) if last == id => place,
+            _ => self.replaced.get(&id).copied().unwrap_or(id),
+        }
     }
 
     /// Returns a tree without the erased files, and without subtrees that become empty.
-    fn tree_without(&mut self, id: Oid) -> Result<Oid, GitError> {
-        if let Some(known) = self.folders.get(&id) {
-            return Ok(*known);
+    fn tree_without(&mut self, id: Oid, before: Counterpart) -> Result<Option<Oid>, GitError> {
+        match before {
+            Some((old, new)) if old == id => return Ok(new),
+            _ => {}
         }
-        self.stop.check()?;
+        let repo = &self.new.repo;
+        let tree = repo.tree(id)?;
+        let old = before.map(|(old, _)| repo.tree(old)).transpose()?;
+        let new = before.and_then(|(_, new)| new);
+        let new = new.map(|new| repo.tree(new)).transpose()?;
         let mut folders = Vec::new();
         let mut changes = Vec::new();
-        for entry in &self.repo.tree(id)? {
+        for entry in &tree {
             let name = entry.name_bytes();
             if entry.kind() == Some(ObjectType::Tree) {
-                folders.push((name.to_owned(), entry.id()));
+                let before =
+                    folder(old.as_ref(), name).map(|old| (old, folder(new.as_ref(), name)));
+                folders.push((name.to_owned(), entry.id(), before));
             } else if self.is_covered(name) {
-                self.removed.insert(entry.id());
                 changes.push((name.to_owned(), None));
             }
         }
-        let empty = self.empty_folder()?;
-        for (name, was) in folders {
-            let is = self.tree_without(was)?;
-            if is != was {
-                changes.push((name, (is != empty).then_some((is, MODE_FOLDER))));
+        let entries = tree.len();
+        drop((tree, old, new));
+        for (name, was, before) in folders {
+            let is = self.tree_without(was, before)?;
+            if is != Some(was) {
+                changes.push((name, is.map(|is| (is, MODE_FOLDER))));
             }
         }
-        let is = if changes.is_empty() {
-            id
-        } else {
-            let changes = changes.iter().map(|(name, change)| (&**name, *change));
-            self.new.change_tree(Some(id), changes)?
-        };
-        self.folders.insert(id, is);
-        Ok(is)
-    }
-
-    fn empty_folder(&self) -> Result<Oid, GitError> {
-        let hashed = Oid::hash_object(ObjectType::Tree, b"");
-        hashed.map_err(|error| self.repo.damaged(&"an empty folder", error))
+        if changes.is_empty() {
+            return Ok(Some(id));
+        }
+        if changes.len() == entries && changes.iter().all(|(_, change)| change.is_none()) {
+            return Ok(None);
+        }
+        let changes = changes.iter().map(|(name, change)| (&**name, *change));
+        self.new.change_tree(Some(id), changes).map(Some)
     }
 
     fn is_covered(&self, name: &[u8]) -> bool {
@@ -256,7 +252,7 @@ impl History<'_> {
 
     /// Rewrites a commit with another tree and parents. Drops its signature, which became invalid.
     fn commit(&mut self, id: Oid, tree: Oid, parents: &[Oid]) -> Result<Oid, GitError> {
-        let old = self.repo.read(id, ObjectType::Commit)?;
+        let old = self.new.repo.read(id, ObjectType::Commit)?;
         let end = old.windows(2).position(|pair| pair == b"\n\n");
         let (head, rest) = old.split_at(end.map_or(old.len(), |end| end + 1));
         let mut new = format!("tree {tree}\n").into_bytes();
@@ -279,9 +275,7 @@ impl History<'_> {
         new.push(b'\n');
         let text = rest.strip_prefix(b"\n").unwrap_or(rest);
         new.extend_from_slice(&self.message(text));
-        let made = self.new.add(ObjectType::Commit, &new)?;
-        self.made.insert(made, tree);
-        Ok(made)
+        self.new.add(ObjectType::Commit, &new)
     }
 
     /// Removes completely erased sessions from a commit message.
@@ -343,7 +337,7 @@ impl History<'_> {
         if place == commit {
             return Ok(id);
         }
-        let old = self.repo.read(id, ObjectType::Tag)?;
+        let old = self.new.repo.read(id, ObjectType::Tag)?;
         let text = String::from_utf8_lossy(&old);
         let unsigned = text.split("-----BEGIN").next().unwrap_or_default();
         let (from, to) = (format!("object {commit}\n"), format!("object {place}\n"));
@@ -362,24 +356,32 @@ impl History<'_> {
         lock: &RepositoryLock,
         has_others: bool,
     ) -> Result<ErasedElsewhere, GitError> {
-        for id in self.all_commits()? {
+        let mut reader = Reader::open(self.repo)?;
+        let mut holding = Vec::new();
+        let mut removed = HashSet::new();
+        for id in std::mem::take(&mut self.history.commits) {
             self.stop.check()?;
-            let (tree, _) = self.tree_and_parents(id)?;
-            let known = self.removed.len();
-            self.tree_without(tree)?;
-            if self.removed.len() > known {
-                self.holding.push(id);
-            }
-            self.new.clear()?;
-            if self.folders.len() > MEMO_MAX {
-                self.folders.clear();
+            reader.renew()?;
+            let repo = &reader.repo;
+            let known = removed.len();
+            each_new_object(repo, id, &mut |name, id| {
+                if self.is_covered(name) {
+                    removed.insert(id);
+                }
+                Ok(())
+            })?;
+            if removed.len() > known {
+                holding.push(id);
             }
         }
-        self.folders.clear();
         if let Some(tip) = self.repo.tip()? {
-            let (tree, _) = self.tree_and_parents(tip)?;
-            let new_tree = self.tree_without(tree)?;
-            if new_tree != tree {
+            let tree = self.repo.tree_of(tip)?;
+            let new_tree = self.tree_without(tree, None)?;
+            if new_tree != Some(tree) {
+                let new_tree = match new_tree {
+                    Some(tree) => tree,
+                    None => self.new.change_tree(None, [])?,
+                };
                 let at = self.repo.commit(tip)?.time().seconds();
                 let who = message::committer(config);
                 let body = format!(
@@ -391,15 +393,15 @@ impl History<'_> {
                 self.move_ref(lock, &self.repo.ref_name(), tip, commit)?;
             }
         }
-        let named = self.holding.iter().take(NAMED_MAX);
+        let named = holding.iter().take(NAMED_MAX);
         let mut outside: Vec<String> = named
             .map(|id| format!("commit {id} still has it"))
             .collect();
-        if self.holding.len() > NAMED_MAX {
-            let more = self.holding.len() - NAMED_MAX;
+        if holding.len() > NAMED_MAX {
+            let more = holding.len() - NAMED_MAX;
             outside.push(format!("{more} more commits still have it"));
         }
-        if has_others && !self.holding.is_empty() {
+        if has_others && !holding.is_empty() {
             outside.push("a work tree may still have its files".to_owned());
         }
         Ok(ErasedElsewhere {
@@ -407,6 +409,11 @@ impl History<'_> {
             ..ErasedElsewhere::default()
         })
     }
+}
+
+fn tree_and_parents(repo: &Repo, id: Oid) -> Result<(Oid, Vec<Oid>), GitError> {
+    let commit = repo.commit(id)?;
+    Ok((commit.tree_id(), commit.parent_ids().collect()))
 }
 
 fn empty_logs(folder: &Path) -> Result<(), GitError> {

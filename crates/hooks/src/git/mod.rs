@@ -9,6 +9,7 @@ mod config;
 mod deliver;
 mod erase;
 mod error;
+mod history;
 mod jsonl;
 mod links;
 mod lock;

@@ -65,12 +65,13 @@ pub(super) fn generation(file: &str) -> Option<Generation> {
     stem.rsplit_once('-')?.1.parse().ok()
 }
 
-/// Path of the directory for generations that ended at this time: root, year, month, day and hour.
+/// Path of the directory for generations that ended at this time, from [`ROOT`] to the minute.
 ///
-/// Older versions wrote all files of a day to the directory of the day.
-pub(super) fn folders(ended_at: Timestamp) -> [String; 5] {
-    let [year, month, day, hour] = time::hour(ended_at);
-    [ROOT.to_owned(), year, month, day, hour]
+/// Every commit writes its directories again, so they must be small. Older versions wrote the files
+/// to the directory of the hour, or to that of the day.
+pub(super) fn folders(ended_at: Timestamp) -> [String; 6] {
+    let [year, month, day, hour, minute] = time::minute(ended_at);
+    [ROOT.to_owned(), year, month, day, hour, minute]
 }
 
 fn encoded(id: &str, is_allowed: impl Fn(u8) -> bool) -> String {

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use git2::{ObjectType, Oid, Repository};
+use git2::{ObjectType, Oid};
 
 use super::error::GitError;
 use super::lock::CancelSignal;
 use super::packs::{self, Deltas};
 use super::repo::Repo;
 
-/// Maximum number of objects in memory, and their size in bytes.
-const OBJECTS_MAX: usize = 50_000;
-const BYTES_MAX: usize = 16 << 20;
+/// Maximum number of objects in memory, and their size in bytes. A pack takes as much again.
+const OBJECTS_MAX: usize = 10_000;
+const BYTES_MAX: usize = 8 << 20;
 
 /// Takes precedence over the backends for packs and loose objects, which have 1 and 2.
 const PRIORITY: i32 = 1_000;
@@ -25,10 +25,9 @@ pub(super) const MODE_FOLDER: i32 = 0o040_000;
 /// They are readable at once through this value only. When there are too many for memory, they are
 /// written as a pack.
 pub(super) struct NewObjects<'a> {
-    repo: &'a Repo,
-    stop: &'a CancelSignal,
     /// The repository with a backend in memory that receives new objects.
-    git: Repository,
+    pub(super) repo: Repo,
+    stop: &'a CancelSignal,
     ids: Vec<Oid>,
     bytes: usize,
     deltas: Deltas,
@@ -37,14 +36,13 @@ pub(super) struct NewObjects<'a> {
 
 impl<'a> NewObjects<'a> {
     pub(super) fn new(
-        repo: &'a Repo,
+        repo: &Repo,
         deltas: Deltas,
         stop: &'a CancelSignal,
     ) -> Result<Self, GitError> {
         Ok(Self {
-            repo,
+            repo: open(repo)?,
             stop,
-            git: open(repo)?,
             ids: Vec::new(),
             bytes: 0,
             deltas,
@@ -54,7 +52,7 @@ impl<'a> NewObjects<'a> {
 
     /// Adds an object and returns its id.
     pub(super) fn add(&mut self, kind: ObjectType, content: &[u8]) -> Result<Oid, GitError> {
-        let written = self.git.odb().and_then(|odb| odb.write(kind, content));
+        let written = self.repo.git.odb().and_then(|odb| odb.write(kind, content));
         let id = written.map_err(|error| self.refused(&error))?;
         self.insert(id, content.len())?;
         Ok(id)
@@ -75,7 +73,7 @@ impl<'a> NewObjects<'a> {
         };
         let known = match base {
             None => None,
-            Some(base) => self.repo.folder(&self.git, base, &folders[..1])?,
+            Some(base) => self.repo.folder(base, &folders[..1])?,
         };
         let inner = self.add_files(known, rest, files)?;
         self.change_tree(base, [(name.as_bytes(), Some((inner, MODE_FOLDER)))])
@@ -88,8 +86,8 @@ impl<'a> NewObjects<'a> {
         changes: impl IntoIterator<Item = (&'n [u8], Option<(Oid, i32)>)>,
     ) -> Result<Oid, GitError> {
         let write = || {
-            let base = base.map(|id| self.git.find_tree(id)).transpose()?;
-            let mut tree = self.git.treebuilder(base.as_ref())?;
+            let base = base.map(|id| self.repo.git.find_tree(id)).transpose()?;
+            let mut tree = self.repo.git.treebuilder(base.as_ref())?;
             for (name, change) in changes {
                 match change {
                     Some((id, mode)) => _ = tree.insert(name, id, mode)?,
@@ -97,7 +95,7 @@ impl<'a> NewObjects<'a> {
                 }
             }
             let id = tree.write()?;
-            Ok((id, self.git.odb()?.read_header(id)?.0))
+            Ok((id, self.repo.git.odb()?.read_header(id)?.0))
         };
         let (id, bytes) = write().map_err(|error| self.refused(&error))?;
         self.insert(id, bytes)?;
@@ -114,19 +112,18 @@ impl<'a> NewObjects<'a> {
         Ok(())
     }
 
-    /// Writes the objects in memory as a pack.
+    /// Writes the objects in memory as a pack, and frees what libgit2 caches.
     pub(super) fn flush(&mut self) -> Result<(), GitError> {
-        if self.ids.is_empty() {
-            return Ok(());
+        if !self.ids.is_empty() {
+            let pack = packs::write(&self.repo, &self.repo, &self.ids, self.deltas, self.stop)?;
+            self.packs.push(pack);
         }
-        let pack = packs::write(self.repo, &self.git, &self.ids, self.deltas, self.stop)?;
-        self.packs.push(pack);
         self.clear()
     }
 
     /// Discards the objects in memory.
     pub(super) fn clear(&mut self) -> Result<(), GitError> {
-        self.git = open(self.repo)?;
+        self.repo = open(&self.repo)?;
         self.ids.clear();
         self.bytes = 0;
         Ok(())
@@ -142,10 +139,11 @@ impl<'a> NewObjects<'a> {
     }
 }
 
-fn open(repo: &Repo) -> Result<Repository, GitError> {
-    let opened = Repository::open_bare(&repo.git_dir).and_then(|git| {
-        git.odb()?.add_new_mempack_backend(PRIORITY)?;
-        Ok(git)
-    });
-    opened.map_err(|error| repo.damaged(&"its objects", error))
+fn open(repo: &Repo) -> Result<Repo, GitError> {
+    let opened = repo.reopened()?;
+    let added = opened.git.odb();
+    added
+        .and_then(|odb| odb.add_new_mempack_backend(PRIORITY).map(drop))
+        .map_err(|error| repo.damaged(&"its objects", error))?;
+    Ok(opened)
 }

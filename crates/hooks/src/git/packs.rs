@@ -63,14 +63,14 @@ impl Deltas {
 /// Writes objects of `source` as a durable pack. Returns its path.
 pub(super) fn write(
     repo: &Repo,
-    source: &Repository,
+    source: &Repo,
     ids: &[Oid],
     deltas: Deltas,
     stop: &CancelSignal,
 ) -> Result<PathBuf, GitError> {
     let folder = repo.unfinished_dir();
     fs::create_dir_all(&folder).io_context("create", &folder)?;
-    let built = build(&folder, source, ids, deltas, stop);
+    let built = build(&folder, &source.git, ids, deltas, stop);
     let name = built.map_err(|error| match stop.check() {
         Err(stopped) => stopped,
         Ok(()) => GitError::not_written(&folder, &error),
@@ -95,12 +95,12 @@ pub(super) fn write(
 /// saves little space.
 pub(super) fn rewrite(
     repo: &Repo,
-    source: &Repository,
+    source: &Repo,
     ids: &[Oid],
     stop: &CancelSignal,
 ) -> Result<Vec<PathBuf>, GitError> {
     let is_blob = |id: &Oid| {
-        let header = source.odb()?.read_header(*id)?;
+        let header = source.git.odb()?.read_header(*id)?;
         Ok::<_, git2::Error>(header.1 == ObjectType::Blob)
     };
     let (mut blobs, mut others) = (Vec::new(), Vec::new());
@@ -175,7 +175,7 @@ fn merge(
     stop: &CancelSignal,
 ) -> Result<(), GitError> {
     let source = repo.reopened()?;
-    let size = |id: &Oid| Ok::<_, git2::Error>(source.odb()?.read_header(*id)?.0);
+    let size = |id: &Oid| Ok::<_, git2::Error>(source.git.odb()?.read_header(*id)?.0);
     let (mut old, mut ids, mut bytes) = (Vec::new(), Vec::new(), 0);
     for pack in packs {
         stop.check()?;

@@ -136,8 +136,10 @@ impl Checkpoints {
                     };
                     let (path, id) = (format!("{}/{name}", folder.path), entry.id());
                     if entry.kind() == Some(ObjectType::Tree) {
-                        let is_hour = folder.id == day.id && is_number(entry.name_bytes(), 2);
-                        folders.extend(is_hour.then_some(Folder { path, id }));
+                        // Hours, and their minutes.
+                        let depth = folder.path.len() - day.path.len();
+                        let is_time = depth <= "/10".len() && is_number(entry.name_bytes(), 2);
+                        folders.extend(is_time.then_some(Folder { path, id }));
                     } else if let Some((of, its)) = names::parse(name)
                         && session.as_ref().is_none_or(|session| session == of)
                         && generation.is_none_or(|generation| generation == its)

@@ -102,9 +102,13 @@ impl Repo {
     }
 
     /// Opens the repository again, with its own settings and its current packs.
-    pub(super) fn reopened(&self) -> Result<Repository, GitError> {
+    pub(super) fn reopened(&self) -> Result<Self, GitError> {
         let opened = Repository::open_bare(&self.git_dir);
-        opened.map_err(|error| no_repository(&self.git_dir, &error))
+        Ok(Self {
+            git_dir: self.git_dir.clone(),
+            branch: self.branch.clone(),
+            git: opened.map_err(|error| no_repository(&self.git_dir, &error))?,
+        })
     }
 
     /// The commit at the tip of the branch. `None` if the branch does not exist.
@@ -137,26 +141,21 @@ impl Repo {
         Ok(found.data().to_vec())
     }
 
+    /// The tree of a commit.
+    pub(super) fn tree_of(&self, commit: Oid) -> Result<Oid, GitError> {
+        Ok(self.commit(commit)?.tree_id())
+    }
+
     pub(super) fn tree(&self, id: Oid) -> Result<Tree<'_>, GitError> {
         let found = self.git.find_tree(id);
         found.map_err(|error| self.damaged(&id, error))
     }
 
     /// The id of a subtree of `root`. `None` if it does not exist.
-    ///
-    /// `git` has the trees, which may not be written yet.
-    pub(super) fn folder(
-        &self,
-        git: &Repository,
-        root: Oid,
-        folders: &[String],
-    ) -> Result<Option<Oid>, GitError> {
+    pub(super) fn folder(&self, root: Oid, folders: &[String]) -> Result<Option<Oid>, GitError> {
         let mut id = root;
         for (depth, name) in folders.iter().enumerate() {
-            let tree = git
-                .find_tree(id)
-                .map_err(|error| self.damaged(&id, error))?;
-            id = match tree.get_name(name) {
+            id = match self.tree(id)?.get_name(name) {
                 None => return Ok(None),
                 Some(entry) if entry.kind() == Some(ObjectType::Tree) => entry.id(),
                 Some(_) => return Err(self.in_the_way(&folders[..=depth].join("/"))),

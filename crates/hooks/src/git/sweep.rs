@@ -1,58 +1,138 @@
 //! Deletes unreachable objects: rewrites packs without them, and deletes files that git derives.
+//!
+//! The ids of reachable objects are listed in a file once. Packs are then compared with it in groups,
+//! so that memory does not grow with the repository.
 
-use std::collections::HashSet;
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
 
 use git2::{ObjectType, Oid};
-use memoird_core::ids::TenantId;
 
-use super::GitConfig;
 use super::error::{GitError, IoContext};
+use super::history::{History, Reader, each_below, each_new_object};
 use super::lock::CancelSignal;
 use super::packs::{self, remove_file};
 use super::repo::{Repo, sync_dir};
 
 /// Maximum number of objects in a rewritten pack, and their size in bytes. Larger packs are split.
 const OBJECTS_MAX: usize = 20_000;
-const BYTES_MAX: usize = 32 << 20;
+const BYTES_MAX: usize = 16 << 20;
 
-/// Number of commits after which the repository is opened again.
-const COMMITS_MAX: usize = 1_000;
+/// Number of objects to compare at once with the list. Takes 21 bytes for each.
+const COMPARED_MAX: usize = 250_000;
+
+/// Length of an id.
+const ID_BYTES: usize = 20;
 
 /// Deletes unreachable objects. The caller must have exclusive write access to the repository.
-pub(super) fn sweep(
-    config: &GitConfig,
-    tenant: &TenantId,
-    stop: &CancelSignal,
-) -> Result<(), GitError> {
-    let reachable = reachable(config, tenant, stop)?;
-    let repo = Repo::open(config, tenant)?;
+pub(super) fn sweep(repo: &Repo, stop: &CancelSignal) -> Result<(), GitError> {
+    let reachable = Reachable::list(repo, stop)?;
     let pack_dir = repo.pack_dir();
-    remove_derived(&repo)?;
-    for pack in packs::all(&pack_dir)? {
-        stop.check()?;
+    remove_derived(repo)?;
+    let mut group = Vec::new();
+    let mut packs = packs::all(&pack_dir)?.into_iter().peekable();
+    while let Some(pack) = packs.next() {
         let ids = packs::ids_of(&pack)?;
-        let kept: Vec<Oid> = ids
-            .iter()
-            .filter(|id| reachable.contains(id))
-            .copied()
-            .collect();
-        if kept.len() < ids.len() {
-            rewrite(&repo, &kept, stop)?;
-            packs::remove(&repo, &pack)?;
+        group.push((pack, ids));
+        let size: usize = group.iter().map(|(_, ids)| ids.len()).sum();
+        if size < COMPARED_MAX && packs.peek().is_some() {
+            continue;
+        }
+        let ids = group.iter().flat_map(|(_, ids)| ids.iter().copied());
+        let unreachable = reachable.missing(ids.collect(), stop)?;
+        for (pack, ids) in group.drain(..) {
+            let is_kept = |id: &Oid| unreachable.binary_search(id).is_err();
+            let kept: Vec<Oid> = ids.iter().copied().filter(is_kept).collect();
+            if kept.len() < ids.len() {
+                rewrite(repo, &kept, stop)?;
+                packs::remove(repo, &pack)?;
+            }
         }
     }
     sync_dir(&pack_dir)?;
-    remove_loose(&repo.git_dir.join("objects"), &reachable)
+    let loose = loose(&repo.git_dir.join("objects"))?;
+    let ids = loose.iter().map(|(id, _)| *id).collect();
+    let unreachable = reachable.missing(ids, stop)?;
+    for (id, path) in loose {
+        if unreachable.binary_search(&id).is_ok() {
+            remove_file(&path)?;
+        }
+    }
+    remove_file(&reachable.path)
+}
+
+/// A file of the ids of reachable objects. Some are repeated.
+struct Reachable {
+    path: PathBuf,
+}
+
+impl Reachable {
+    fn list(repo: &Repo, stop: &CancelSignal) -> Result<Self, GitError> {
+        let path = repo.git_dir.join("memoird.reachable");
+        let mut file = BufWriter::new(File::create(&path).io_context("create", &path)?);
+        let mut add = |id: Oid| file.write_all(id.as_bytes()).io_context("write", &path);
+        for (_, target) in repo.refs()? {
+            let mut id = target;
+            loop {
+                add(id)?;
+                let object = repo.git.find_object(id, None);
+                let object = object.map_err(|error| repo.damaged(&id, error))?;
+                match object.kind() {
+                    Some(ObjectType::Tag) => {
+                        let tagged = object.as_tag().map(git2::Tag::target_id);
+                        id = tagged.unwrap_or(id);
+                    }
+                    Some(ObjectType::Tree) => {
+                        each_below(repo, id, None, &mut |_, id| add(id))?;
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+        }
+        let mut reader = Reader::open(repo)?;
+        for id in History::collect(repo, stop)?.commits {
+            stop.check()?;
+            reader.renew()?;
+            add(id)?;
+            each_new_object(&reader.repo, id, &mut |_, id| add(id))?;
+        }
+        file.flush().io_context("write", &path)?;
+        drop(file);
+        Ok(Self { path })
+    }
+
+    /// The ids that are not in the list, sorted.
+    fn missing(&self, mut ids: Vec<Oid>, stop: &CancelSignal) -> Result<Vec<Oid>, GitError> {
+        ids.sort_unstable();
+        // Several packs may have the same object.
+        ids.dedup();
+        let mut are_listed = vec![false; ids.len()];
+        let file = File::open(&self.path).io_context("open", &self.path)?;
+        let mut file = BufReader::new(file);
+        let mut id = [0; ID_BYTES];
+        loop {
+            match file.read_exact(&mut id) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+                read => read.io_context("read", &self.path)?,
+            }
+            stop.check()?;
+            if let Ok(index) = ids.binary_search_by(|probe| probe.as_bytes().cmp(&id[..])) {
+                are_listed[index] = true;
+            }
+        }
+        let mut listed = are_listed.into_iter();
+        ids.retain(|_| listed.next() == Some(false));
+        Ok(ids)
+    }
 }
 
 /// Writes objects of a pack as new packs.
 fn rewrite(repo: &Repo, kept: &[Oid], stop: &CancelSignal) -> Result<(), GitError> {
     let source = repo.reopened()?;
     let damaged = |error: git2::Error| repo.damaged(&"a pack", error);
-    let odb = source.odb().map_err(damaged)?;
+    let odb = source.git.odb().map_err(damaged)?;
     let (mut start, mut bytes) = (0, 0);
     for (index, id) in kept.iter().enumerate() {
         bytes += odb.read_header(*id).map_err(damaged)?.0;
@@ -60,72 +140,6 @@ fn rewrite(repo: &Repo, kept: &[Oid], stop: &CancelSignal) -> Result<(), GitErro
         if end == kept.len() || end - start >= OBJECTS_MAX || bytes >= BYTES_MAX {
             packs::rewrite(repo, &source, &kept[start..end], stop)?;
             (start, bytes) = (end, 0);
-        }
-    }
-    Ok(())
-}
-
-fn reachable(
-    config: &GitConfig,
-    tenant: &TenantId,
-    stop: &CancelSignal,
-) -> Result<HashSet<Oid>, GitError> {
-    let mut reachable = HashSet::new();
-    let refs = Repo::open(config, tenant)?.refs()?;
-    let mut left: Vec<Oid> = refs.into_iter().map(|(_, target)| target).collect();
-    while !left.is_empty() {
-        // Opened again from time to time, because libgit2 caches up to 16 MiB of each pack.
-        let repo = Repo::open(config, tenant)?;
-        for _ in 0..COMMITS_MAX {
-            let Some(id) = left.pop() else { break };
-            stop.check()?;
-            follow(&repo, id, &mut left, &mut reachable)?;
-        }
-    }
-    Ok(reachable)
-}
-
-/// Adds an object and everything below it. Parents of commits are added to `left` instead.
-fn follow(
-    repo: &Repo,
-    id: Oid,
-    left: &mut Vec<Oid>,
-    reachable: &mut HashSet<Oid>,
-) -> Result<(), GitError> {
-    if reachable.contains(&id) {
-        return Ok(());
-    }
-    let object = repo
-        .git
-        .find_object(id, None)
-        .map_err(|error| repo.damaged(&id, error))?;
-    match object.kind() {
-        Some(ObjectType::Commit) => {
-            let commit = repo.commit(id)?;
-            left.extend(commit.parent_ids());
-            walk(repo, commit.tree_id(), reachable)?;
-        }
-        Some(ObjectType::Tag) => left.extend(object.as_tag().map(git2::Tag::target_id)),
-        Some(ObjectType::Tree) => walk(repo, id, reachable)?,
-        _ => {}
-    }
-    reachable.insert(id);
-    Ok(())
-}
-
-/// Adds a tree and everything below it.
-fn walk(repo: &Repo, root: Oid, reachable: &mut HashSet<Oid>) -> Result<(), GitError> {
-    let mut left = vec![root];
-    while let Some(id) = left.pop() {
-        if !reachable.insert(id) {
-            continue;
-        }
-        for entry in &repo.tree(id)? {
-            if entry.kind() == Some(ObjectType::Tree) {
-                left.push(entry.id());
-            } else {
-                reachable.insert(entry.id());
-            }
         }
     }
     Ok(())
@@ -152,29 +166,18 @@ fn remove_derived(repo: &Repo) -> Result<(), GitError> {
     Ok(())
 }
 
-fn remove_loose(objects: &Path, reachable: &HashSet<Oid>) -> Result<(), GitError> {
-    for folder in fs::read_dir(objects).io_context("read", objects)? {
-        let folder = folder.io_context("read", objects)?.path();
-        let name = folder
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+/// Ids and paths of the objects that are not in packs.
+fn loose(objects: &Path) -> Result<Vec<(Oid, PathBuf)>, GitError> {
+    let mut loose = Vec::new();
+    for name in packs::file_names(objects)? {
+        let folder = objects.join(&name);
         if name.len() != 2 || !folder.is_dir() {
             continue;
         }
-        for file in fs::read_dir(&folder).io_context("read", &folder)? {
-            let path = file.io_context("read", &folder)?.path();
-            let rest = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+        for rest in packs::file_names(&folder)? {
             let id = Oid::from_str(&format!("{name}{rest}"));
-            if id.is_ok_and(|id| !reachable.contains(&id)) {
-                remove_file(&path)?;
-            }
+            loose.extend(id.ok().map(|id| (id, folder.join(rest))));
         }
     }
-    Ok(())
+    Ok(loose)
 }

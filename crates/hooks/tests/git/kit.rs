@@ -207,8 +207,13 @@ pub(crate) fn exactly_once(repository: &Path, ended: &[Arc<SessionContent>]) {
         .iter()
         .flat_map(|ended| {
             let name = ended.session.as_str().replace(':', "%3A");
-            [".md", ".jsonl"]
-                .map(|ending| format!("sessions/2026/11/22/10/{name}-{}{ending}", ended.generation))
+            let minute = format!("{:02}", (ended.ended_at.seconds() - NOON) / 60);
+            [".md", ".jsonl"].map(|ending| {
+                format!(
+                    "sessions/2026/11/22/10/{minute}/{name}-{}{ending}",
+                    ended.generation
+                )
+            })
         })
         .collect();
     expected.sort_unstable();
