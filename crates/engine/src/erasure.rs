@@ -62,6 +62,15 @@ const TURN_MS: u64 = 250;
 /// Maximum backoff of a job that failed, or whose log has a reader. Starts at [`PAUSE_MS`].
 const PAUSE_MS_MAX: u64 = 60_000;
 
+/// Attempts that may end the process before the job waits for [`CRASH_PAUSE_MS`] after a start.
+///
+/// The wait doubles with each further one.
+const CRASHES_MAX: u64 = 2;
+const CRASH_PAUSE_MS: u64 = 60_000;
+const CRASH_PAUSE_MS_MAX: u64 = 60 * CRASH_PAUSE_MS;
+
+/// Wait reason after [`CRASHES_MAX`].
+const WAITS_AFTER_CRASHES: &str = "the daemon ended during its last attempts";
 /// Wait reason while [`Erasures::copies`] are in progress.
 const WAITS_FOR_COPY: &str = "a backup or another copy of the daemon's files is in progress";
 /// Suffix of the wait reason after a failure.
@@ -115,6 +124,7 @@ impl Erasures {
             erasers,
             stopping,
             pauses: HashMap::new(),
+            attempted: HashSet::new(),
             log_pause: None,
             turn: None,
             has_more: true,
@@ -211,6 +221,8 @@ struct ErasureWorker {
     erasers: Vec<Arc<dyn Eraser>>,
     stopping: CancellationToken,
     pauses: HashMap<ErasureId, Pause>,
+    /// Jobs whose attempts of earlier processes were considered.
+    attempted: HashSet<ErasureId>,
     /// While a reader holds an old snapshot of the log, no job is cleaned: attempts delay commits.
     log_pause: Option<Pause>,
     /// Tenant with the current turn, and the start of the turn.
@@ -268,11 +280,13 @@ impl Worker for ErasureWorker {
         let is_open = |id: &ErasureId| open.iter().any(|erasure| erasure.id == *id);
         self.pauses.retain(|id, _| is_open(id));
         shared.waits.lock().retain(|id, _| is_open(id));
+        self.attempted.retain(is_open);
         let is_cleaned = |erasure: &Erasure| erasure.stage == ErasureStage::Clean;
         if !open.iter().any(is_cleaned) {
             self.log_pause = None;
         }
         let now = shared.sessions.now().steady;
+        self.pause_after_crashes(&open, now);
         let may_go_on = |erasure: &&Erasure| {
             let of_log = self.log_pause.as_ref().filter(|_| is_cleaned(erasure));
             let mut pauses = self.pauses.get(&erasure.id).into_iter().chain(of_log);
@@ -331,6 +345,27 @@ fn waits_for_earlier(job: &Erasure, open: &[Erasure]) -> bool {
 }
 
 impl ErasureWorker {
+    /// Lets jobs wait whose last attempts ended the process, so that the daemon does not restart
+    /// in a loop.
+    fn pause_after_crashes(&mut self, open: &[Erasure], now: Steady) {
+        for erasure in open {
+            let is_new = self.attempted.insert(erasure.id);
+            let crashes = erasure.counts.attempts.checked_sub(CRASHES_MAX);
+            let Some(more) = crashes.filter(|_| is_new) else {
+                continue;
+            };
+            let pause_ms = (CRASH_PAUSE_MS << more.min(16)).min(CRASH_PAUSE_MS_MAX);
+            let pause = Pause {
+                until: Steady(now.0.saturating_add(pause_ms)),
+                failures: 0,
+            };
+            warn!(job = %erasure.id, pause_s = pause_ms / 1_000, "{WAITS_AFTER_CRASHES}; it waits");
+            self.pauses.insert(erasure.id, pause);
+            let what = WAITS_AFTER_CRASHES.to_owned();
+            self.erasures.shared.note_wait(erasure.id, what);
+        }
+    }
+
     /// Selects the next job: tenants take turns, and the least advanced job of a tenant goes first.
     ///
     /// So a tenant's jobs reach cleaning together.
@@ -526,17 +561,32 @@ impl ErasuresInner {
             .publish(session, generation, EventKind::Erased);
     }
 
-    /// Erases data outside the journal.
-    ///
-    /// The result of each eraser is saved immediately, because the next one may fail.
+    /// Erases data outside the journal, and counts attempts that end the process.
     async fn erase_elsewhere(
         &self,
         mut erasure: Erasure,
         erasers: &[Arc<dyn Eraser>],
     ) -> Result<JobStep, WorkError> {
-        let scope = self.scope(&erasure).await?;
+        erasure.counts.attempts += 1;
+        self.save(erasure.clone()).await?;
+        let reached = self.reach_elsewhere(&mut erasure, erasers).await;
+        erasure.counts.attempts = 0;
+        self.save(erasure.clone()).await?;
+        reached?;
+        Ok(self.enter(erasure, ErasureStage::Clean).await?)
+    }
+
+    /// Calls the erasers and the hooks.
+    ///
+    /// The result of each is saved immediately, because the next one may fail.
+    async fn reach_elsewhere(
+        &self,
+        erasure: &mut Erasure,
+        erasers: &[Arc<dyn Eraser>],
+    ) -> Result<(), WorkError> {
+        let scope = self.scope(erasure).await?;
         let Some(target) = erasure.target.clone() else {
-            return Ok(self.enter(erasure, ErasureStage::Clean).await?);
+            return Ok(());
         };
         let request = EraseRequest {
             tenant: erasure.tenant.clone(),
@@ -549,7 +599,7 @@ impl ErasuresInner {
                 .erase(request.clone())
                 .await
                 .map_err(|problem| WorkError(format!("{}: {problem}", eraser.name())))?;
-            self.note(&mut erasure, erased).await?;
+            self.note(erasure, erased).await?;
         }
         let config = self.outbox.config();
         let mut reached = BTreeSet::new();
@@ -566,7 +616,7 @@ impl ErasuresInner {
                 *line = format!("hook {name}: {line}");
             }
             reached.insert(name.clone());
-            self.note(&mut erasure, erased).await?;
+            self.note(erasure, erased).await?;
         }
         let mut delivered: BTreeMap<HookName, BTreeSet<Generation>> = BTreeMap::new();
         for (generation, hook) in scope.delivered {
@@ -581,8 +631,8 @@ impl ErasuresInner {
             outside: outside.collect(),
             ..ErasedElsewhere::default()
         };
-        self.note(&mut erasure, erased).await?;
-        Ok(self.enter(erasure, ErasureStage::Clean).await?)
+        self.note(erasure, erased).await?;
+        Ok(())
     }
 
     async fn note(

@@ -45,6 +45,8 @@ pub struct ErasedCounts {
     pub deliveries: u64,
     /// Checkpoint commits that were rewritten or dropped.
     pub commits: u64,
+    /// Attempts of [`ErasureStage::Elsewhere`] that did not return: the process ended.
+    pub attempts: u64,
 }
 
 /// A stored erasure job.
@@ -132,7 +134,7 @@ impl Erasure {
 
 impl ErasedCounts {
     /// The counts in storage order.
-    fn fields(&mut self) -> [&mut u64; 6] {
+    fn fields(&mut self) -> [&mut u64; 7] {
         [
             &mut self.turns,
             &mut self.summaries,
@@ -140,6 +142,7 @@ impl ErasedCounts {
             &mut self.memories,
             &mut self.deliveries,
             &mut self.commits,
+            &mut self.attempts,
         ]
     }
 

@@ -15,7 +15,9 @@ use tokio::time::sleep;
 use crate::bot::{Bot, saying};
 use crate::hooks::script::ScriptedHook;
 use crate::hooks::{hooked, states, with_hooks};
-use crate::kit::{ACME, World, capped, poll_once, session_id, settle, soon, tenant_id, unswept};
+use crate::kit::{
+    ACME, Daemon, World, capped, poll_once, session_id, settle, soon, tenant_id, unswept,
+};
 
 const OTHER: &str = "other";
 
@@ -139,6 +141,35 @@ async fn cleaning_backs_off_while_wal_is_read() {
     let open = world.store.open_erasures(99).unwrap();
     assert!(open.is_empty(), "{open:?}");
     engine.close().await;
+}
+
+#[test]
+fn erasure_that_ended_the_daemon_waits_before_it_runs_again() {
+    let mut daemon = Daemon::new(unswept());
+    let eraser = Arc::new(SlowEraser {
+        delay: Some(Duration::from_secs(1_000_000)),
+        ..SlowEraser::default()
+    });
+    let calls = || eraser.called_for.lock().unwrap().len();
+    daemon.live(async |engine| {
+        let bot = Bot::acme(engine);
+        bot.say("one", "hello").await.unwrap();
+        let _asked = ask(&bot, ["one".to_owned()]);
+        settle().await;
+        engine.start_erasing(vec![eraser.clone()]);
+        sleep(Duration::from_secs(10)).await;
+    });
+    assert_eq!(calls(), 1);
+    // One end may have another cause.
+    for (seconds, expected) in [(1, 2), (59, 2), (61, 3), (119, 3), (121, 4)] {
+        daemon.live(async |engine| {
+            engine.start_erasing(vec![eraser.clone()]);
+            sleep(Duration::from_secs(seconds)).await;
+            assert_eq!(calls(), expected, "after {seconds} s");
+        });
+    }
+    let open = daemon.store.open_erasures(9).unwrap();
+    assert_eq!(open[0].counts.attempts, 4);
 }
 
 #[tokio::test(start_paused = true)]

@@ -248,6 +248,40 @@ pub(crate) fn paused_runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
+/// Restarts of a daemon over one journal. Each run ends with its runtime, as by `kill -9`.
+pub(crate) struct Daemon {
+    config: EngineConfig,
+    pub(crate) store: Arc<FaultyStore>,
+    now: Steady,
+}
+
+impl Daemon {
+    pub(crate) fn new(config: EngineConfig) -> Self {
+        Self {
+            config,
+            store: Arc::default(),
+            now: Steady(0),
+        }
+    }
+
+    pub(crate) fn live<T>(&mut self, life: impl AsyncFnOnce(&Engine) -> T) -> T {
+        let runtime = paused_runtime();
+        let (outcome, now) = runtime.block_on(async {
+            let machine = Arc::new(TestMachine::resume(self.now, self.now.0 + 1));
+            let world = World {
+                config: self.config.clone(),
+                store: Arc::clone(&self.store),
+                machine: Arc::clone(&machine),
+                blocking: Blocking::Inline,
+            };
+            let outcome = life(&world.open().await).await;
+            (outcome, machine.now().steady)
+        });
+        self.now = now;
+        outcome
+    }
+}
+
 /// Polls a call once, and returns its output if it is ready.
 pub(crate) async fn poll_once<F: Future + ?Sized>(call: &mut Pin<Box<F>>) -> Option<F::Output> {
     poll_fn(|context| {

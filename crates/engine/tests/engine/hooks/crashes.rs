@@ -2,55 +2,18 @@
 //!
 //! The next start delivers at least once.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::outbox::DeliveryState;
-use memoird_core::time::Steady;
-use memoird_engine::{Blocking, Engine, EngineConfig, Machine};
+use memoird_engine::Engine;
 use tokio::time::sleep;
 
 use super::script::{HookStep, ScriptedHook};
 use super::{hooked, only_delivery, states, turn_texts, with_hooks};
 use crate::bot::{Bot, saying};
-use crate::kit::{TTL, TestMachine, World, paused_runtime, settle, unswept};
-use crate::store::FaultyStore;
+use crate::kit::{Daemon, TTL, settle, unswept};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Restarts of a daemon over one journal. Each run ends with its runtime, as by `kill -9`.
-struct Daemon {
-    config: EngineConfig,
-    store: Arc<FaultyStore>,
-    now: Steady,
-}
-
-impl Daemon {
-    fn new(config: EngineConfig) -> Self {
-        Self {
-            config,
-            store: Arc::default(),
-            now: Steady(0),
-        }
-    }
-
-    fn live<T>(&mut self, life: impl AsyncFnOnce(&Engine) -> T) -> T {
-        let runtime = paused_runtime();
-        let (outcome, now) = runtime.block_on(async {
-            let machine = Arc::new(TestMachine::resume(self.now, self.now.0 + 1));
-            let world = World {
-                config: self.config.clone(),
-                store: Arc::clone(&self.store),
-                machine: Arc::clone(&machine),
-                blocking: Blocking::Inline,
-            };
-            let outcome = life(&world.open().await).await;
-            (outcome, machine.now().steady)
-        });
-        self.now = now;
-        outcome
-    }
-}
 
 async fn end_one(engine: &Engine) {
     let bot = Bot::acme(engine);
