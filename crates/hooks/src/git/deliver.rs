@@ -18,6 +18,7 @@ use super::GitConfig;
 use super::erase::MARK;
 use super::error::GitError;
 use super::lock::{CancelSignal, RepositoryLock};
+use super::new_file::NewFile;
 use super::objects::NewObjects;
 use super::packs::{self, Deltas};
 use super::repo::{Repo, sync_dir, write};
@@ -105,14 +106,14 @@ impl Delivery<'_> {
             }
             let mut objects = NewObjects::new(self.repo, Deltas::None, self.stop)?;
             let built = self.build(tip, base, &missing, &mut objects);
-            match built.and_then(|commit| self.advance(tip, commit, objects.packs())) {
+            match built.and_then(|commit| self.advance(tip, commit, objects.files())) {
                 Ok(true) => {
                     self.merge_packs();
                     return Ok(());
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    if !objects.packs().is_empty() {
+                    if !objects.files().is_empty() {
                         self.mark();
                     }
                     return Err(error);
@@ -138,7 +139,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Marks the repository for a sweep, because packs have objects that no ref leads to.
+    /// Marks the repository for a sweep, because there are objects that no ref leads to.
     ///
     /// Sessions of this batch may be erased before the next attempt.
     fn mark(&self) {
@@ -190,13 +191,12 @@ impl Delivery<'_> {
         for checkpoint in missing {
             self.stop.check()?;
             let minute = minutes.entry(&checkpoint.folders).or_default();
-            let files = [
-                (checkpoint.markdown(), markdown::document(checkpoint.ended)),
-                (checkpoint.lines(), jsonl::lines(checkpoint.ended)),
-            ];
-            for (name, content) in files {
-                minute.insert(name, objects.add(ObjectType::Blob, content.as_bytes())?);
-            }
+            let mut file = NewFile::new(self.repo);
+            markdown::write_document(checkpoint.ended, &mut |piece| file.push(piece))?;
+            minute.insert(checkpoint.markdown(), file.finish(objects)?);
+            let mut file = NewFile::new(self.repo);
+            jsonl::write_lines(checkpoint.ended, &mut |line| file.push(line))?;
+            minute.insert(checkpoint.lines(), file.finish(objects)?);
         }
         let mut grown = base;
         for (folders, files) in minutes {
@@ -213,13 +213,13 @@ impl Delivery<'_> {
 
     /// Moves the branch from `tip` to `commit`.
     ///
-    /// Returns false if it is no longer at `tip`, or if a user's git has pruned one of the new packs
+    /// Returns false if it is no longer at `tip`, or if a user's git has pruned one of the new files
     /// as unreachable.
-    fn advance(&self, tip: Option<Oid>, commit: Oid, packs: &[PathBuf]) -> Result<bool, GitError> {
+    fn advance(&self, tip: Option<Oid>, commit: Oid, files: &[PathBuf]) -> Result<bool, GitError> {
         self.stop.check()?;
         let branch = self.repo.branch_file();
         let lock = self.lock.take(&branch, &format!("{commit}\n"))?;
-        if self.repo.tip()? != tip || !packs.iter().all(|pack| pack.exists()) {
+        if self.repo.tip()? != tip || !files.iter().all(|file| file.exists()) {
             return Ok(false);
         }
         lock.commit()?;

@@ -5,16 +5,21 @@ use serde_json::json;
 
 use crate::payload;
 
-/// One line per turn, oldest first. If there is a summary, it is the first line, without a `seq`.
-pub(super) fn lines(ended: &SessionContent) -> String {
-    let mut lines = String::new();
+/// Passes the lines to `put`, one per turn, oldest first.
+///
+/// If there is a summary, it is the first line, without a `seq`.
+pub(super) fn write_lines<E>(
+    ended: &SessionContent,
+    put: &mut impl FnMut(&str) -> Result<(), E>,
+) -> Result<(), E> {
     if let Some(summary) = &ended.summary {
-        lines.push_str(&json!({"summary": payload::summary(summary)}).to_string());
-        lines.push('\n');
+        put(&format!(
+            "{}\n",
+            json!({"summary": payload::summary(summary)})
+        ))?;
     }
     for (seq, turn) in &ended.turns {
-        lines.push_str(&payload::turn(*seq, turn).to_string());
-        lines.push('\n');
+        put(&format!("{}\n", payload::turn(*seq, turn)))?;
     }
-    lines
+    Ok(())
 }

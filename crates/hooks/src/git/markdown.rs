@@ -16,7 +16,11 @@ use super::links;
 use super::message::turns;
 use crate::time;
 
-pub(super) fn document(ended: &SessionContent) -> String {
+/// Passes the document to `put`, in one piece for each turn.
+pub(super) fn write_document<E>(
+    ended: &SessionContent,
+    put: &mut impl FnMut(&str) -> Result<(), E>,
+) -> Result<(), E> {
     let mut text = String::new();
     front_matter(&mut text, ended);
     let _ = write!(text, "\n# {}\n", inline(ended.session.as_str()));
@@ -35,11 +39,14 @@ pub(super) fn document(ended: &SessionContent) -> String {
         text.push_str("\n## State\n");
         fenced(&mut text, "json", &pretty(&ended.state.json));
     }
+    put(&text)?;
     let mut tools = HashMap::new();
     for (seq, turn) in &ended.turns {
+        text.clear();
         section(&mut text, *seq, turn, &mut tools);
+        put(&text)?;
     }
-    text
+    Ok(())
 }
 
 /// The summary that replaced the oldest turns in windows. The turns are in the document as well.

@@ -17,6 +17,7 @@ mod log;
 mod markdown;
 mod message;
 mod names;
+mod new_file;
 mod objects;
 mod packs;
 mod read;

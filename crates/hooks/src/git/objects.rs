@@ -31,7 +31,7 @@ pub(super) struct NewObjects<'a> {
     ids: Vec<Oid>,
     bytes: usize,
     deltas: Deltas,
-    packs: Vec<PathBuf>,
+    files: Vec<PathBuf>,
 }
 
 impl<'a> NewObjects<'a> {
@@ -46,7 +46,7 @@ impl<'a> NewObjects<'a> {
             ids: Vec::new(),
             bytes: 0,
             deltas,
-            packs: Vec::new(),
+            files: Vec::new(),
         })
     }
 
@@ -116,7 +116,7 @@ impl<'a> NewObjects<'a> {
     pub(super) fn flush(&mut self) -> Result<(), GitError> {
         if !self.ids.is_empty() {
             let pack = packs::write(&self.repo, &self.repo, &self.ids, self.deltas, self.stop)?;
-            self.packs.push(pack);
+            self.files.push(pack);
         }
         self.clear()
     }
@@ -129,9 +129,14 @@ impl<'a> NewObjects<'a> {
         Ok(())
     }
 
-    /// The packs that were written.
-    pub(super) fn packs(&self) -> &[PathBuf] {
-        &self.packs
+    /// Records an object that was written to a file of its own.
+    pub(super) fn add_loose(&mut self, path: PathBuf) {
+        self.files.push(path);
+    }
+
+    /// The packs and loose objects that were written.
+    pub(super) fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     fn refused(&self, error: &git2::Error) -> GitError {

@@ -299,7 +299,9 @@ pub(super) fn remove(repo: &Repo, pack: &Path) -> Result<(), GitError> {
     fs::remove_dir_all(&folder).io_context("remove", &folder)
 }
 
-/// Deletes packs that a crash interrupted while they were created or removed. No branch needs them.
+/// Deletes packs and files that a crash interrupted while they were created or removed.
+///
+/// No branch needs them.
 pub(super) fn recover(repo: &Repo) -> Result<(), GitError> {
     let folder = repo.unfinished_dir();
     if !folder.exists() {
@@ -309,6 +311,12 @@ pub(super) fn recover(repo: &Repo) -> Result<(), GitError> {
         let index = repo.pack_dir().join(&name);
         if name.ends_with(".idx") && !index.exists() {
             remove_file(&index.with_extension("pack"))?;
+        }
+    }
+    let objects = repo.git_dir.join("objects");
+    for name in file_names(&objects)? {
+        if name.starts_with("tmp_object") {
+            remove_file(&objects.join(name))?;
         }
     }
     fs::remove_dir_all(&folder).io_context("remove", &folder)

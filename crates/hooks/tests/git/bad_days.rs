@@ -100,6 +100,26 @@ async fn crash_while_writing_pack_leaves_no_unfinished_pack() {
 }
 
 #[tokio::test]
+async fn crash_while_writing_large_file_leaves_no_content() {
+    let fixture = GitFixture::new();
+    fixture.deliver(&sessions(0, 1)).await.unwrap();
+    let unfinished = fixture.bare().join("memoird.new");
+    std::fs::create_dir(&unfinished).unwrap();
+    let left = [
+        unfinished.join("file"),
+        fixture.bare().join("objects/tmp_object_git2_1"),
+    ];
+    for path in &left {
+        std::fs::write(path, "content").unwrap();
+    }
+    deliver(&fixture.restarted(), &sessions(1, 1))
+        .await
+        .unwrap();
+    assert!(left.iter().all(|path| !path.exists()));
+    exactly_once(&fixture.bare(), &sessions(0, 2));
+}
+
+#[tokio::test]
 async fn crash_with_locked_branch_is_recovered_immediately() {
     let fixture = begun().await;
     let [claim, lock] = ["memoird.claim", "refs/heads/main.lock"].map(|it| fixture.bare().join(it));

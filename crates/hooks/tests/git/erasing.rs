@@ -153,6 +153,40 @@ async fn objects_of_failed_delivery_are_erased() {
 }
 
 #[tokio::test]
+async fn large_files_are_written_piecewise_and_erased() {
+    let fixture = GitFixture::new();
+    let repository = fixture.bare();
+    let other = sessions(0, 2);
+    fixture.deliver(&other).await.unwrap();
+    let mut large = session(40);
+    let text = format!("zq-marked-qz {}", "word ".repeat(100_000));
+    let turn = large.turns[0].1.clone();
+    large.turns = (1..=10)
+        .map(|seq| {
+            let mut turn = turn.clone();
+            turn.parts = vec![part(PartKind::Text(format!("{seq} {text}")))];
+            (seq, turn)
+        })
+        .collect();
+    let large = Arc::new(large);
+    fixture.deliver(&[Arc::clone(&large)]).await.unwrap();
+    is_clean(&repository);
+    let loose = git(&repository, &["count-objects"]);
+    assert!(loose.starts_with("2 objects"), "{loose}");
+    let lines = git(&repository, &["show", "main:sessions/2026/11/22/10/02"]);
+    let name = lines.lines().find(|name| name.ends_with(".jsonl")).unwrap();
+    let path = format!("main:sessions/2026/11/22/10/02/{name}");
+    let lines = git(&repository, &["show", &path]);
+    for (line, seq) in lines.lines().zip(1..) {
+        assert!(line.contains(&format!("{seq} {text}")), "turn {seq}");
+    }
+    assert_eq!(lines.lines().count(), 10);
+    assert_eq!(erase(&fixture, all_of(&large), &[&large]).await.commits, 1);
+    is_gone(&repository, &["zq-marked-qz"]);
+    exactly_once(&repository, &other);
+}
+
+#[tokio::test]
 async fn only_commit_becomes_empty_after_erasure() {
     let fixture = GitFixture::new();
     let marked = says(1, "zq-marked-qz");
