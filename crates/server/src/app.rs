@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use crate::admin::{Admin, Pages};
+use crate::allocator::FreedMemory;
 use crate::config::{Config, FilesRead, ServerConfig, UnixConfig};
 use crate::connections::schedule::{Schedule, ScheduledExecutor};
 use crate::connections::serve::{Io, Port, Protocol, http2};
@@ -181,6 +182,7 @@ impl App {
             .await
             .map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
         engine.run_worker(log.reporter());
+        engine.run_worker(FreedMemory::new(Arc::clone(engine.tenants.memory())));
         if journal.is_some() {
             engine.run_worker(LearntCharges::restore(&engine, &config.data_dir));
         }

@@ -1,6 +1,7 @@
 //! `memoird`: a session daemon for chat bots.
 
 mod admin;
+mod allocator;
 mod app;
 mod blocks;
 mod cli;
@@ -29,10 +30,6 @@ mod tls;
 mod wire;
 
 use std::process::ExitCode;
-
-/// All threads allocate and free turns of all sizes, which mimalloc handles well.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     exit::report(&cli::run(cli::parse()))

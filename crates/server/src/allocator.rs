@@ -1,0 +1,68 @@
+//! The allocator, and when it returns freed memory to the system.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_engine::{MemoryUse, WorkError, Worker};
+
+use crate::process;
+
+/// All threads allocate and free turns of all sizes, which mimalloc handles well.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The interval after memory was returned.
+const SHORT_INTERVAL: Duration = Duration::from_millis(10);
+/// Bytes that may be resident in addition to the counted ones before freed memory is returned.
+///
+/// An idle daemon has about 40 MiB: its code, threads and page caches.
+const UNCOUNTED_MAX: u64 = 56 << 20;
+
+/// Returns freed memory to the system when much more is resident than is counted.
+///
+/// mimalloc does it a second after the memory was freed, and not while the daemon is idle.
+pub(crate) struct FreedMemory {
+    memory: Arc<MemoryUse>,
+    interval: Duration,
+}
+
+impl FreedMemory {
+    pub(crate) fn new(memory: Arc<MemoryUse>) -> Self {
+        Self {
+            memory,
+            interval: CHECK_INTERVAL,
+        }
+    }
+}
+
+impl Worker for FreedMemory {
+    fn name(&self) -> &'static str {
+        "freed-memory"
+    }
+
+    async fn wait(&mut self) {
+        tokio::time::sleep(self.interval).await;
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        let counted = self.memory.snapshot().used_bytes();
+        let uncounted = process::usage().rss_bytes.saturating_sub(counted);
+        self.interval = if uncounted > UNCOUNTED_MAX {
+            return_freed_memory();
+            SHORT_INTERVAL
+        } else {
+            CHECK_INTERVAL
+        };
+        Ok(())
+    }
+}
+
+#[allow(
+    unsafe_code,
+    reason = "mimalloc's bindings have no safe function for it"
+)]
+fn return_freed_memory() {
+    // SAFETY: any thread may call it at any time.
+    unsafe { libmimalloc_sys::mi_collect(true) };
+}
