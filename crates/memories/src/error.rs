@@ -69,7 +69,7 @@ pub enum MemoryError {
         /// Remaining time of that lease.
         seconds_left: u64,
     },
-    /// The lease has expired, or its turns were forgotten.
+    /// The lease has expired, or its turns were forgotten, updated or rewound.
     #[error("the lease is over and nothing was stored; lease again")]
     LeaseLost,
     #[error("subject_prefix: more than {limit} subjects begin so; send a longer one, or subjects")]

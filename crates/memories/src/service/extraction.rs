@@ -1,6 +1,7 @@
 //! Extraction by a bot: it leases turns, runs its own model on them and commits the facts.
 //!
-//! Turns whose lease expires before the commit can be leased again.
+//! Turns whose lease expires before the commit can be leased again. The id of a lease contains a
+//! digest of its turns, so that facts from turns that were updated or rewound since are refused.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use memoird_core::breaker::Breaker;
 use memoird_core::date::Date;
 use memoird_core::ids::{Generation, LeaseId, SessionId, Subject, TenantId};
+use memoird_core::sha256::Sha256;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Turn;
 use memoird_engine::{EngineError, HistoryPage, JournalRange, Tenant};
@@ -225,8 +227,9 @@ impl Learning {
             }));
         };
         let now = self.storage.now();
+        let salt = self.storage.engine.machine.random();
         let lease = Lease {
-            id: LeaseId::new(now.as_ms(), self.storage.engine.machine.random()),
+            id: LeaseId::new(now.as_ms(), with_digest(salt, to_seq, &page.turns)),
             session: unread.session.clone(),
             generation: unread.generation,
             subject: unread.subject.clone(),
@@ -315,7 +318,8 @@ impl Learning {
     /// A commit repeated with the same facts returns the outcome of the first one.
     ///
     /// # Errors
-    /// [`MemoryError::LeaseLost`], or a fact that is invalid. Nothing is stored then.
+    /// [`MemoryError::LeaseLost`], also if a leased turn was updated or rewound since, or a fact
+    /// that is invalid. Nothing is stored then.
     pub async fn commit(
         &self,
         tenant: &Arc<Tenant>,
@@ -339,7 +343,15 @@ impl Learning {
             Ok(lease) => lease,
             Err(earlier) => return Ok(earlier),
         };
-        let commands = self.commands_of(tenant, &lease, facts).await?;
+        let commands = match self.commands_of(tenant, &lease, facts).await {
+            Err(MemoryError::LeaseLost) => {
+                // The turns can be leased again at once.
+                let give = move |writer: &MemoryWriter<'_>| writer.return_lease(&lease, false, now);
+                self.storage.write(&tenant.id, give).await?;
+                return Err(MemoryError::LeaseLost);
+            }
+            commands => commands?,
+        };
         let commit = move |writer: &MemoryWriter<'_>| {
             // Two identical commits may run concurrently.
             if let Some(earlier) = writer.repeated_commit(id, &content)? {
@@ -544,22 +556,39 @@ impl Learning {
     }
 
     /// Returns the times of the turns of a lease.
+    ///
+    /// # Errors
+    /// [`MemoryError::LeaseLost`] if a turn was updated or rewound since.
     async fn times_of(
         &self,
         tenant: &Arc<Tenant>,
         lease: &Lease,
     ) -> Result<BTreeMap<u64, Timestamp>, MemoryError> {
-        let turns_max = self.storage.config().limits.lease_turns;
+        let range = JournalRange {
+            after_seq: lease.after_seq,
+            before_seq: lease.to_seq.saturating_add(1),
+            bytes_max: MemoryLimits::LEASE_BYTES,
+            ..JournalRange::ALL
+        };
         let (session, generation) = (&lease.session, Some(lease.generation));
-        let page = self.turns_after(tenant, session, generation, lease.after_seq, turns_max);
-        let page = match page.await {
+        let page = match self
+            .storage
+            .history(tenant, session, generation, range)
+            .await
+        {
             Ok(page) => page,
             // The turns have been pruned since. Facts found in them are stored anyway.
-            Err(MemoryError::Engine(
-                EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. },
-            )) => HistoryPage::default(),
-            Err(error) => return Err(error),
+            Err(EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. }) => {
+                return Ok(BTreeMap::new());
+            }
+            Err(error) => return Err(error.into()),
         };
+        let id = u128::from_be_bytes(lease.id.to_bytes());
+        let without_time = |random| LeaseId::new(0, random);
+        let now = with_digest(id, lease.to_seq, &page.turns);
+        if without_time(now) != without_time(id) {
+            return Err(MemoryError::LeaseLost);
+        }
         let placed = page
             .turns
             .iter()
@@ -568,6 +597,20 @@ impl Learning {
             .filter_map(|(seq, turn)| Some((seq, turn.timestamp?)))
             .collect())
     }
+}
+
+/// The random part of a lease id: the lowest 32 bits of `salt`, after 48 bits of a digest of them
+/// and of the turns up to `to_seq`.
+fn with_digest(salt: u128, to_seq: u64, turns: &[Arc<[u8]>]) -> u128 {
+    let salt = salt & u128::from(u32::MAX);
+    let mut digest = Sha256::new().chain_update(salt.to_be_bytes());
+    let is_leased = |turn: &&Arc<[u8]>| encoding::seq_of(turn).is_some_and(|seq| seq <= to_seq);
+    for turn in turns.iter().filter(is_leased) {
+        digest.update((turn.len() as u64).to_be_bytes());
+        digest.update(turn);
+    }
+    let [.., a, b, c, d, e, f] = digest.finalize();
+    u128::from(u64::from_be_bytes([0, 0, a, b, c, d, e, f])) << 32 | salt
 }
 
 /// The newest recalled contents that fit into `bytes_max` of a prompt, and their size in bytes.

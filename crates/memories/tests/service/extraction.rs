@@ -5,8 +5,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use memoird_core::ids::{Generation, LeaseId};
+use memoird_core::session::{AppendCommand, RewindCommand};
 use memoird_core::time::Timestamp;
-use memoird_engine::Durability;
+use memoird_core::turn::{PartKind, Role, Turn};
+use memoird_engine::{Durability, TurnRef, TurnUpdateCommand};
 use memoird_memories::rules::{Origin, Outcome, Patch};
 use memoird_memories::{
     ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetRequest, MemoryError, RememberRequest,
@@ -66,6 +68,29 @@ impl Bot {
             .learning
             .commit(&self.tenant, lease.unwrap(), facts)
             .await
+    }
+
+    /// Replaces the text of a turn of session `s`.
+    pub(super) async fn update(&self, seq: u64, text: &str) {
+        let command = TurnUpdateCommand {
+            turn_name: TurnRef::Seq(seq),
+            turn: Turn::new(Role::User, vec![PartKind::Text(text.to_owned()).into()]),
+            expected_generation: None,
+        };
+        let (commands, session) = (&self.engine.commands, session_id("s"));
+        let updated = commands.update_turn(&self.tenant, &session, command);
+        updated.await.unwrap();
+    }
+
+    /// Rewinds session `s`.
+    pub(super) async fn rewind(&self, after_seq: u64) {
+        let command = RewindCommand {
+            after_seq,
+            append: AppendCommand::default(),
+        };
+        let (commands, session) = (&self.engine.commands, session_id("s"));
+        let rewound = commands.rewind(&self.tenant, &session, command);
+        rewound.await.unwrap();
     }
 
     async fn tell_all(&self, texts: &[&str]) {
@@ -175,6 +200,59 @@ async fn repeated_commit_returns_first_outcome() {
         is_lost(&bot.commit(first, facts).await),
         "what it stored is gone"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn commit_after_update_or_rewind_of_leased_turn_is_refused() {
+    for (is_update, left) in [(true, &[1, 2][..]), (false, &[1])] {
+        let world = world();
+        let bot = acme(&world.open().await);
+        bot.tell_all(&["I like tea", "my code is 1234"]).await;
+        let old = bot.lease().await.lease;
+        if is_update {
+            bot.update(2, "my code is secret").await;
+        } else {
+            bot.rewind(1).await;
+        }
+        let code = vec![found("the code is 1234", &[2])];
+        assert!(is_lost(&bot.commit(old, code.clone()).await), "{left:?}");
+        assert!(is_lost(&bot.commit(old, Vec::new()).await), "{left:?}");
+        assert!(bot.listed(ANN).await.is_empty(), "{left:?}");
+
+        // The turns are leased again at once, as they are now.
+        let new = bot.lease().await;
+        assert_eq!(seqs(&new), left);
+        assert!(!new.prompt.contains("1234"), "{}", new.prompt);
+        let tea = vec![found("likes tea", &[1])];
+        bot.commit(new.lease, tea.clone()).await.unwrap();
+        // A repeated commit is no new one.
+        bot.update(1, "I like coffee").await;
+        let again = bot.commit(new.lease, tea).await.unwrap();
+        assert!(again.results[0].is_repetition, "{left:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn commit_after_changes_of_other_turns_is_accepted() {
+    let mut world = world();
+    world.config.long_term.limits.lease_turns = 2;
+    let bot = acme(&world.open().await);
+    bot.tell_all(&["0", "I like tea", "and chess", "and go"])
+        .await;
+    bot.rewind(3).await;
+    let first = bot.lease().await;
+    assert_eq!(seqs(&first), [1, 2]);
+    bot.commit(first.lease, Vec::new()).await.unwrap();
+    bot.tell_all(&["and cards", "and dice"]).await;
+    let second = bot.lease().await;
+    assert_eq!(seqs(&second), [3, 5]);
+    bot.update(1, "1").await;
+    bot.update(6, "and darts").await;
+    bot.rewind(5).await;
+    bot.commit(second.lease, vec![found("likes chess", &[3])])
+        .await
+        .unwrap();
+    assert_eq!(bot.listed(ANN).await, ["likes chess"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -248,6 +248,33 @@ async fn failing_model_loses_and_duplicates_nothing() {
     }
 }
 
+/// The model reads the turns, and replies after they were changed.
+#[tokio::test(start_paused = true)]
+async fn facts_of_turns_changed_during_extraction_are_refused() {
+    for is_update in [true, false] {
+        let Says::This(old) = found(&["The code is 1234"]) else {
+            unreachable!()
+        };
+        let slow = Says::Slowly(30 * SECOND, old);
+        let (world, model) = taught(&[slow, found(&["Likes tea"])]);
+        let (_house, bot) = opened(&world).await;
+        tell_all(&bot, &["I like tea", "and my code is 1234"]).await;
+        asked(&model, 1).await;
+        if is_update {
+            bot.update(2, "and my code is secret").await;
+        } else {
+            bot.rewind(1).await;
+        }
+        asked(&model, 2).await;
+        sleep(10 * IDLE).await;
+        assert_eq!(bot.listed(ANN).await, ["Likes tea"], "{is_update}");
+        let calls = model.calls();
+        assert_eq!(calls.len(), 2, "the turns are shown once more");
+        assert_eq!(calls[1].turns.len(), if is_update { 2 } else { 1 });
+        assert!(!calls[1].prompt.contains("1234"), "{}", calls[1].prompt);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn turns_with_unusable_replies_are_skipped() {
     let (world, model) = taught(&[Says::CutOff, Says::CutOff, Says::CutOff]);
