@@ -189,7 +189,12 @@ pub struct Appended {
     pub dropped_turns: u64,
     pub kept: LiveSet,
     pub totals: Totals,
+    /// `None` if unchanged.
     pub subject: Option<Subject>,
+    /// The subject that `subject` replaces.
+    pub former_subject: Option<Subject>,
+    /// Generation that the turns are a copy of.
+    pub copied_from: Option<Generation>,
     pub partial: bool,
     pub last_access: Steady,
     /// Idempotency key and the recorded result.

@@ -95,6 +95,8 @@ pub struct AppendCommand {
     pub turns: Vec<NewTurn>,
     /// Subject of the session's memories. `None` leaves it unchanged.
     pub subject: Option<Subject>,
+    /// Generation that the turns are a copy of.
+    pub copied_from: Option<Generation>,
     pub idempotency: Option<IdempotencyKey>,
     /// Reject the command unless this is the newest turn.
     pub expected_seq: Option<u64>,
@@ -345,6 +347,7 @@ impl Session {
             .subject
             .clone()
             .filter(|new| self.head.subject.as_ref() != Some(new));
+        let former_subject = subject.as_ref().and(self.head.subject.clone());
         self.head.subject = subject.clone().or(self.head.subject.take());
         let record = KeyRecord {
             content: command.idempotency.map_or([0; 16], |named| named.content),
@@ -368,6 +371,8 @@ impl Session {
             kept: self.history.live_set(self.head.last_seq),
             totals: self.head.totals,
             subject,
+            former_subject,
+            copied_from: command.copied_from,
             partial: command.partial,
             last_access: self.written_access(now.steady),
             idempotency,

@@ -48,8 +48,8 @@ const OPEN_MAX: usize = 64;
 /// Maximum open jobs of all tenants. The next one to continue is selected among them.
 const OPEN_JOBS_MAX: usize = 4_096;
 const CLEANED_MAX: usize = 256;
-/// Maximum generations listed in a report as delivered to a hook that cannot erase them.
-const DELIVERED_LISTED_MAX: usize = 100;
+/// Maximum generations listed in a report for the same reason and, if delivered, the same hook.
+const GENERATIONS_LISTED_MAX: usize = 100;
 const WAIT: Duration = Duration::from_secs(5);
 /// How long other jobs wait for the end of one session to be written.
 ///
@@ -624,9 +624,13 @@ impl ErasuresInner {
                 delivered.entry(hook).or_default().insert(generation);
             }
         }
-        let outside = delivered
-            .iter()
-            .flat_map(|(hook, generations)| delivered_lines(hook, generations));
+        let delivered = delivered.iter().flat_map(|(hook, generations)| {
+            generation_lines(&format!("hook {hook} received"), generations, "")
+        });
+        let copies = generation_lines("not erased:", &scope.copies, ", a copy");
+        let problem = ", with turns from before its subject was changed";
+        let formerly_owned = generation_lines("not erased:", &scope.formerly_owned, problem);
+        let outside = delivered.chain(copies).chain(formerly_owned);
         let erased = ErasedElsewhere {
             outside: outside.collect(),
             ..ErasedElsewhere::default()
@@ -689,14 +693,21 @@ impl ErasuresInner {
     }
 }
 
-/// Report lines for generations that were delivered to a hook and are out of reach.
-fn delivered_lines(hook: &HookName, generations: &BTreeSet<Generation>) -> Vec<String> {
-    let named = generations
-        .iter()
-        .take(DELIVERED_LISTED_MAX)
-        .map(|generation| format!("hook {hook} received generation {generation}"));
-    let left_over = generations.len().saturating_sub(DELIVERED_LISTED_MAX);
-    let more =
-        (left_over > 0).then(|| format!("hook {hook} received {left_over} more generations"));
-    named.chain(more).collect()
+/// Report lines for generations that are out of reach, one each up to a maximum.
+fn generation_lines<'a>(
+    before: &str,
+    generations: impl IntoIterator<Item = &'a Generation, IntoIter: ExactSizeIterator>,
+    after: &str,
+) -> Vec<String> {
+    let mut generations = generations.into_iter();
+    let mut lines: Vec<String> = generations
+        .by_ref()
+        .take(GENERATIONS_LISTED_MAX)
+        .map(|generation| format!("{before} generation {generation}{after}"))
+        .collect();
+    if generations.len() > 0 {
+        let more = generations.len();
+        lines.push(format!("{before} {more} more generations{after}"));
+    }
+    lines
 }

@@ -111,6 +111,8 @@ impl Session {
             kept: LiveSet::default(),
             totals: Totals::default(),
             subject: None,
+            former_subject: None,
+            copied_from: None,
             partial: false,
             last_access: Steady(self.seq),
             idempotency: None,

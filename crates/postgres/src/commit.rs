@@ -474,6 +474,13 @@ fn contents<'a>(call: &mut Call<'a>, part: &'a WritePart<'_>) {
         owed.map(HookName::as_str).collect()
     });
     owed.put(call, ["owed_row", "owed_hook"], Type::TEXT_ARRAY);
+    let sources = related_values(part, |row| row.copied_from.map(Ulid::from));
+    sources.put(call, ["copy_row", "copy_source"], Type::UUID_ARRAY);
+    let former = related_values_of_each(part, |row| {
+        let former = row.former_subjects.iter();
+        former.map(|subject| subject.as_str().as_bytes()).collect()
+    });
+    former.put(call, ["former_row", "former_subject"], Type::BYTEA_ARRAY);
 }
 
 fn turns<'a>(call: &mut Call<'a>, part: &'a WritePart<'_>) {

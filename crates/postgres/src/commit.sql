@@ -75,7 +75,11 @@ CREATE FUNCTION memoird.commit_batch(
     gone_row          int[]     DEFAULT NULL,
     gone_number       bigint[]  DEFAULT NULL,
     owed_row          int[]     DEFAULT NULL,
-    owed_hook         text[]    DEFAULT NULL
+    owed_hook         text[]    DEFAULT NULL,
+    copy_row          int[]     DEFAULT NULL,
+    copy_source       uuid[]    DEFAULT NULL,
+    former_row        int[]     DEFAULT NULL,
+    former_subject    bytea[]   DEFAULT NULL
 ) RETURNS int[] LANGUAGE plpgsql
     SET lock_timeout = '2s'
     SET plan_cache_mode = force_generic_plan
@@ -275,6 +279,21 @@ BEGIN
         WHERE is_written[owed_row[i]]
         ON CONFLICT DO NOTHING;
     END IF;
+    FOR i IN 1 .. coalesce(cardinality(copy_row), 0) LOOP
+        CONTINUE WHEN NOT is_written[copy_row[i]];
+        INSERT INTO memoird.copies (generation, source)
+        SELECT row_generation[copy_row[i]], copy_source[i]
+        UNION SELECT row_generation[copy_row[i]], known.source FROM memoird.copies AS known
+            WHERE known.generation = copy_source[i]
+        ON CONFLICT DO NOTHING;
+    END LOOP;
+    FOR i IN 1 .. coalesce(cardinality(former_row), 0) LOOP
+        CONTINUE WHEN NOT is_written[former_row[i]];
+        INSERT INTO memoird.former_subjects (tenant, subject, generation)
+        SELECT g.tenant, former_subject[i], g.generation FROM memoird.generations AS g
+            WHERE g.generation = row_generation[former_row[i]]
+        ON CONFLICT DO NOTHING;
+    END LOOP;
 
     UPDATE memoird.lanes SET number = of_number + 1, missed = not_written,
             steady = clock_steady, wall = clock_wall, boot_id = clock_boot_id,

@@ -29,7 +29,7 @@ pub struct SchemaMigrations {
 pub(crate) const JOURNAL: SchemaMigrations = SchemaMigrations {
     schema: "memoird",
     first_version: 7,
-    steps: &[V7, V8, V9],
+    steps: &[V7, V8, V9, V10],
 };
 
 /// Oldest supported server version, for multiranges and their functions.
@@ -286,6 +286,30 @@ const V8: &str = concat!(
 
 /// Tables of the search index.
 const V9: &str = include_str!("search.sql");
+
+/// What an erasure reports without erasing it, and a `commit_batch` that writes it.
+///
+/// - `copies`: the generations that the turns of a generation are a copy of, also indirectly.
+/// - `former_subjects`: subjects of a generation before its current one.
+const V10: &str = concat!(
+    "
+CREATE TABLE memoird.copies (
+    generation uuid NOT NULL,
+    source     uuid NOT NULL,
+    PRIMARY KEY (generation, source)
+);
+CREATE INDEX copies_source ON memoird.copies (source);
+CREATE TABLE memoird.former_subjects (
+    generation uuid  NOT NULL,
+    tenant     bytea NOT NULL,
+    subject    bytea NOT NULL,
+    PRIMARY KEY (tenant, subject, generation)
+);
+CREATE INDEX former_subjects_place ON memoird.former_subjects (generation);
+DROP FUNCTION IF EXISTS memoird.commit_batch;
+",
+    include_str!("commit.sql")
+);
 
 /// SQL that creates a schema and its version table.
 fn create_schema_sql(schema: &str) -> String {

@@ -87,6 +87,26 @@ pub(crate) fn scope(tables: &dyn Tables, job: ErasureId) -> Result<ErasureScope,
         let of = (row.generation(0)?, row.id(1, HookName::parse)?);
         scope.delivered.push(of);
     }
+    let is_other = "NOT IN (SELECT generation FROM erasure_generations WHERE job = ?1) ORDER BY 1";
+    let generations = |sql: &str, params: &[Param<'_>]| {
+        let rows = tables.query(&format!("{sql} {is_other}"), params)?;
+        rows.iter()
+            .map(|row| row.generation(0))
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let sql = "SELECT DISTINCT copies.generation FROM copies JOIN erasure_generations AS erased
+                   ON erased.generation = copies.source
+               WHERE erased.job = ?1 AND copies.generation";
+    scope.copies = generations(sql, &[job.into()])?;
+    let erasure = erasure(tables, job)?;
+    if let Some((EraseTarget::Subject(subject), tenant)) =
+        erasure.and_then(|erasure| Some((erasure.target?, erasure.tenant)))
+    {
+        let sql = "SELECT generation FROM former_subjects
+                   WHERE tenant = ?2 AND subject = ?3 AND generation";
+        let params = [job.into(), (&tenant).into(), (&subject).into()];
+        scope.formerly_owned = generations(sql, &params)?;
+    }
     Ok(scope)
 }
 

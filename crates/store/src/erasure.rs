@@ -69,6 +69,11 @@ pub struct ErasureScope {
     pub generations: Vec<(Generation, SessionId)>,
     /// Hooks that received, or may have received, a generation.
     pub delivered: Vec<(Generation, HookName)>,
+    /// Other generations whose turns are copies of these, ascending.
+    pub copies: Vec<Generation>,
+    /// Of the erasure of a subject: other generations that belonged to it before their subject was
+    /// changed, ascending.
+    pub formerly_owned: Vec<Generation>,
 }
 
 /// Result of a step that deletes rows.

@@ -101,6 +101,10 @@ pub struct RowChange<'a, R> {
     pub last_seq: u64,
     pub newest_seq: Option<u64>,
     pub subject: Option<&'a Subject>,
+    /// Subjects that were replaced.
+    pub former_subjects: Vec<&'a Subject>,
+    /// Generation that the turns are a copy of.
+    pub copied_from: Option<Generation>,
     pub last_access: Option<Steady>,
     pub live_set: Option<&'a LiveSet>,
     pub totals: Option<Totals>,
@@ -349,6 +353,8 @@ impl<'a, R: BaseRow> RowChange<'a, R> {
             last_seq: state.last_seq,
             newest_seq: None,
             subject: None,
+            former_subjects: Vec::new(),
+            copied_from: None,
             last_access: None,
             live_set: None,
             totals: None,
@@ -413,6 +419,8 @@ impl<'a, R> RowChange<'a, R> {
         self.partial = Some(appended.partial);
         self.last_access = Some(appended.last_access);
         self.subject = appended.subject.as_ref().or(self.subject);
+        self.former_subjects.extend(&appended.former_subject);
+        self.copied_from = appended.copied_from.or(self.copied_from);
         self.take_cuts(appended.cuts.as_deref());
     }
 

@@ -100,6 +100,8 @@ pub(crate) fn delete_generation_rows(
             "rewound",
             "rewinds",
             "outbox",
+            "copies",
+            "former_subjects",
             "generations",
         ];
         for table in tables.dialect().own_tables.iter().chain(&shared) {

@@ -200,7 +200,7 @@ macro_rules! table {
 /// All tables of a journal, in the order in which they are copied.
 ///
 /// Turns come first, because the size of a generation is derived from them.
-pub const TABLES: [Table; 12] = [
+pub const TABLES: [Table; 14] = [
     table!(turns, 1: number Int, generation Id, seq Int, checksum Int, header Bytes, content Bytes),
     table!(generations, 1: generation Id, format Int, tenant Text, session Text, subject Text,
         created_ms Int, last_access Int, revision Int, last_seq Int, newest_seq Int, kept Bytes,
@@ -215,6 +215,8 @@ pub const TABLES: [Table; 12] = [
         first_seq Int, last_seq Int, dropped Int, at Int),
     table!(outbox, 2: generation Id, hook Word, tenant Text, session Text, reason Word, state Word,
         tries Int, last_error Text, due Int),
+    table!(copies, 2: generation Id, source Id),
+    table!(former_subjects, 3: tenant Text, subject Text, generation Id),
     table!(erasures, 1: job Id, tenant Text, stage Word, session Text, generation Id, subject Text,
         position Id, counts Bytes, outside Text),
     table!(erasure_generations, 2: job Id, generation Id, session Text, is_erased Bool),

@@ -49,6 +49,7 @@ pub struct CopyCommand {
 
 #[derive(Default)]
 struct CopiedContent {
+    generation: Option<Generation>,
     /// Turns without their content.
     turns: Vec<NewTurn>,
     /// Content of the turns, sealed with their seqs in the copy, from 1.
@@ -112,6 +113,7 @@ impl Commands {
             return Err(EngineError::CopyEmpty { session });
         }
         append.turns = copied.turns;
+        append.copied_from = copied.generation;
         append.subject = copied.subject;
         append.options = copied.options;
         append.state = copied.state.map(|state| StatePatch {
@@ -266,6 +268,7 @@ impl CopiedContent {
     /// State, subject and options of a session, without its turns.
     fn new(head: &Head, state: Option<State>) -> Self {
         Self {
+            generation: Some(head.generation),
             options: options_of(head),
             subject: head.subject.clone(),
             state,
@@ -293,6 +296,7 @@ impl CopiedContent {
             }
             (None, None) => Self::default(),
         };
+        copied.generation = page.generation;
         copied.subject = page.subject;
         copied.is_cut = page.more;
         // Convert one turn at a time, so that it replaces the one that was read.

@@ -5,8 +5,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memoird_core::ids::TenantId;
+use memoird_core::ids::{Subject, TenantId};
 use memoird_core::outbox::DeliveryState;
+use memoird_core::session::AppendCommand;
 use memoird_engine::{EraseFuture, EraseRequest, EraseTarget, ErasedElsewhere, Eraser};
 use memoird_store::{ErasureStage, Store};
 use tokio::task::JoinSet;
@@ -203,6 +204,85 @@ async fn delivered_generations_are_listed_up_to_a_bound() {
         let more = format!("hook {hook} received {} more generations", ENDS - 100);
         assert_eq!(lines[100], more);
     }
+    engine.close().await;
+}
+
+/// Erases without hooks, and returns what was left.
+async fn left_after(bot: &Bot, target: EraseTarget) -> Vec<String> {
+    let erased = bot
+        .engine
+        .erasures
+        .erase(&bot.tenant, target)
+        .await
+        .unwrap();
+    assert_eq!(erased.stage, ErasureStage::Done);
+    erased.outside
+}
+
+fn of_session(session: &str) -> EraseTarget {
+    EraseTarget::Session {
+        session: session_id(session),
+        generation: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn erasure_of_copied_session_lists_its_copies() {
+    let world = two_tenants();
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    engine.start_erasing(Vec::new());
+    bot.say("chat", "hello").await.unwrap();
+    bot.say("other", "hello").await.unwrap();
+    let mut copies = Vec::new();
+    for (source, copy) in [("chat", "fork"), ("fork", "of-fork"), ("other", "of-other")] {
+        let made = bot.copy(source, copy, true).await.unwrap();
+        copies.push(made.session.unwrap().head.generation);
+    }
+    let line = |copy: usize| format!("not erased: generation {}, a copy", copies[copy]);
+    assert_eq!(left_after(&bot, of_session("fork")).await, [line(1)]);
+    assert_eq!(left_after(&bot, of_session("chat")).await, [line(1)]);
+    assert_eq!(bot.live("of-fork").await.unwrap(), ["hello"]);
+    assert_eq!(left_after(&bot, of_session("of-fork")).await, [""; 0]);
+    // The restored session is erased with the ended one.
+    bot.end("other").await.unwrap();
+    bot.copy("other", "other", true).await.unwrap();
+    assert_eq!(left_after(&bot, of_session("other")).await, [line(2)]);
+    engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn erasure_of_subject_lists_sessions_with_another_subject_since() {
+    let world = two_tenants();
+    let engine = world.open().await;
+    let (bot, other) = (Bot::acme(&engine), Bot::new(&engine, OTHER));
+    engine.start_erasing(Vec::new());
+    let told = |whose: &str| AppendCommand {
+        subject: Some(Subject::parse(whose).unwrap()),
+        ..saying(&["hello"])
+    };
+    let tell = async |bot: &Bot, session: &str, subjects: &[&str]| {
+        for whose in subjects {
+            bot.append(session, told(whose)).await.unwrap();
+        }
+        bot.view(session).await.unwrap().head.generation
+    };
+    tell(&bot, "own", &["ann"]).await;
+    tell(&bot, "again", &["ann", "bob", "ann"]).await;
+    tell(&bot, "never", &["bob", "bob"]).await;
+    tell(&other, "theirs", &["ann", "bob"]).await;
+    let changed = tell(&bot, "changed", &["ann", "ann", "bob", "cem"]).await;
+    let line =
+        format!("not erased: generation {changed}, with turns from before its subject was changed");
+    let of = |whose: &str| EraseTarget::Subject(Subject::parse(whose).unwrap());
+    for _ in 0..2 {
+        assert_eq!(left_after(&bot, of("ann")).await, [line.as_str()]);
+    }
+    bot.live("own").await.unwrap_err();
+    bot.live("again").await.unwrap_err();
+    assert_eq!(bot.live("changed").await.unwrap().len(), 4);
+    assert_eq!(left_after(&bot, of("cem")).await, [""; 0]);
+    assert_eq!(left_after(&bot, of("ann")).await, [""; 0]);
     engine.close().await;
 }
 

@@ -44,7 +44,7 @@ impl Bot {
         commands.update_turn(&self.tenant, &session, command).await
     }
 
-    async fn copy(
+    pub(crate) async fn copy(
         &self,
         session: &str,
         target: &str,

@@ -101,6 +101,14 @@ fn rich(dir: &Path, seed: u64) {
     must_write(&store, update::decide(&mut chat, 1, "other", 714).changes);
     let chat = chat.reloaded(&store);
     must_write(&store, [compact(&chat, status_of(1), made(1))]);
+    let mut copy = begun(&store, "a copy", 720);
+    let owned = |name: &str| AppendCommand {
+        subject: Some(Subject::parse(name).unwrap()),
+        copied_from: Some(chat.generation()),
+        ..command("u a")
+    };
+    let appends = ["ann", "bob"].map(|name| copy.append_command(&owned(name), 721));
+    must_write(&store, appends);
     // One erasure is deleting rows, and one is still collecting those of a subject.
     let tenant = key("t", "x").tenant;
     let whole = EraseTarget::Session {

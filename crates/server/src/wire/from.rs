@@ -103,6 +103,7 @@ pub(crate) fn append(
     Ok(AppendCommand {
         turns,
         subject,
+        copied_from: None,
         idempotency,
         expected_seq: request.expected_seq,
         expected_generation,

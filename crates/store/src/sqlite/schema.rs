@@ -10,7 +10,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 /// Schema migrations. A released one is never changed, only followed by another.
 ///
 /// `PRAGMA user_version` is the number of migrations applied.
-pub(super) const MIGRATIONS: [&str; 10] = [V1, V2, V3, V4, V5, V6, V7, V8, V9, V10];
+pub(super) const MIGRATIONS: [&str; 11] = [V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11];
 
 /// The initial schema. Commits append to `turns`, `intake_heads` and `intake_keys`.
 ///
@@ -276,6 +276,28 @@ ALTER TABLE progress ADD COLUMN claimed INTEGER NOT NULL DEFAULT 0;
 /// `turn_changes` was a list for a search index that followed the journal.
 const V10: &str = "
 DROP TABLE turn_changes;
+";
+
+/// What an erasure reports without erasing it.
+///
+/// - `copies`: the generations that the turns of a generation are a copy of, also indirectly.
+/// - `former_subjects`: subjects of a generation before its current one.
+///
+/// Both are rarely written, so they bypass the pending table.
+const V11: &str = "
+CREATE TABLE copies (
+    generation BLOB NOT NULL,
+    source     BLOB NOT NULL,
+    PRIMARY KEY (generation, source)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX copies_source ON copies (source);
+CREATE TABLE former_subjects (
+    tenant     TEXT NOT NULL,
+    subject    TEXT NOT NULL,
+    generation BLOB NOT NULL,
+    PRIMARY KEY (tenant, subject, generation)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX former_subjects_place ON former_subjects (generation);
 ";
 
 /// `outbox` holds the deliveries to hooks, written in the transaction of the end that causes them.

@@ -369,6 +369,17 @@ impl PlanWriter<'_> {
             let sql = "INSERT OR REPLACE INTO options (generation, options) VALUES (?, ?)";
             put(sql, &options::encode(decided))?;
         }
+        for subject in &change.former_subjects {
+            let sql = "INSERT OR IGNORE INTO former_subjects (tenant, subject, generation)
+                       VALUES (?, ?, ?)";
+            let parameters = params![change.key.tenant.as_str(), subject.as_str(), name];
+            transaction.prepare_cached(sql)?.execute(parameters)?;
+        }
+        if let Some(source) = change.copied_from {
+            let sql = "INSERT OR IGNORE INTO copies (generation, source) SELECT ?1, ?2
+                       UNION SELECT ?1, source FROM copies WHERE generation = ?2";
+            put(sql, &source.to_bytes())?;
+        }
         for (first, last) in change.rewound.iter() {
             rewound::add(transaction, generation, first, last)?;
         }

@@ -20,6 +20,7 @@ for_every_store!(
     erasing_one_generation_keeps_others,
     live_generation_must_end_before_erasure,
     generations_of_subject_are_collected,
+    copies_and_formerly_owned_generations_are_in_scope,
     finished_erasure_is_kept_without_names,
 );
 
@@ -139,6 +140,53 @@ fn generations_of_subject_are_collected(store: &dyn Store) {
         let found = seqs(store, &key("t", &format!("s{number}")), None);
         assert_eq!(found.is_none(), number % 3 == 0, "{number}");
     }
+}
+
+fn copies_and_formerly_owned_generations_are_in_scope(store: &dyn Store) {
+    let subject = |name: &str| Subject::parse(name).unwrap();
+    let whose = |name: &str| AppendCommand {
+        subject: Some(subject(name)),
+        ..crate::chat::command("u a")
+    };
+    let copy_of = |chat: &Chat| AppendCommand {
+        copied_from: Some(chat.generation()),
+        ..crate::chat::command("u a u")
+    };
+    let [mut first, mut fork, mut last, mut other] =
+        [("a", 1), ("b", 2), ("c", 3), ("d", 4)].map(|(session, at)| begun(store, session, at));
+    // Both changes of the subject are in one batch.
+    let appends = ["ann", "bob", "cem"].map(|name| first.append_command(&whose(name), 5));
+    must_write(store, appends);
+    let append = fork.append_command(&copy_of(&first), 6);
+    must_write(store, [append]);
+    let append = last.append_command(&copy_of(&fork), 7);
+    must_write(store, [append]);
+    let append = other.append_command(&whose("bob"), 8);
+    must_write(store, [append]);
+    let changed = other.append_command(&whose("ann"), 9);
+    must_write(store, [changed, first.end(10), fork.end(10), last.end(10)]);
+    let scope_of = |job: Erasure| {
+        store.save_erasure(&job).unwrap();
+        while !store.collect_erased(job.id, 2).unwrap() {}
+        let scope = store.erasure_scope(job.id).unwrap();
+        (scope.copies, scope.formerly_owned)
+    };
+    let [first, fork, last, other] = [first, fork, last, other].map(|chat| chat.generation());
+    assert_eq!(scope_of(job("a", None)), (vec![fork, last], vec![]));
+    assert_eq!(scope_of(job("b", None)), (vec![last], vec![]));
+    assert_eq!(scope_of(job("c", None)), (vec![], vec![]));
+    let of = |name: &str| new_job(EraseTarget::Subject(subject(name)));
+    assert_eq!(scope_of(of("bob")), (vec![], vec![first, other]));
+    assert_eq!(scope_of(of("ann")), (vec![], vec![first]));
+    assert_eq!(scope_of(of("cem")), (vec![fork, last], vec![]));
+
+    // A copy of a copy is known when the generation in between is gone, and forgotten with its own.
+    erase(store, &job("b", None), 500);
+    assert_eq!(scope_of(job("a", None)), (vec![last], vec![]));
+    erase(store, &job("c", None), 500);
+    assert_eq!(scope_of(job("a", None)), (vec![], vec![]));
+    erase(store, &job("a", None), 500);
+    assert_eq!(scope_of(of("bob")), (vec![], vec![other]));
 }
 
 fn finished_erasure_is_kept_without_names(store: &dyn Store) {

@@ -1,9 +1,11 @@
 //! Erasures in the in-memory journal. Each step completes in one call.
 
+use std::collections::BTreeSet;
+
 use memoird_core::ids::{ErasureId, Generation, SessionKey, Subject};
 use memoird_core::outbox::DeliveryState;
 
-use super::tables::Tables;
+use super::tables::{Row, Tables};
 use memoird_store::{EraseTarget, ErasedRows, Erasure, ErasureScope};
 
 impl Tables {
@@ -61,6 +63,29 @@ impl Tables {
         }
         self.keys.retain(|_, keys| !keys.is_empty());
         ErasedRows::AllGone
+    }
+
+    pub(super) fn erasure_scope(&self, id: ErasureId) -> ErasureScope {
+        let Some((erasure, scope)) = self.erasures.get(&id) else {
+            return ErasureScope::default();
+        };
+        let erased: BTreeSet<Generation> =
+            scope.generations.iter().map(|(name, _)| *name).collect();
+        let others = |is_named: &dyn Fn(&Row) -> bool| {
+            let named = self.generations.iter().filter(|(name, row)| {
+                row.key.tenant == erasure.tenant && !erased.contains(name) && is_named(row)
+            });
+            named.map(|(name, _)| *name).collect()
+        };
+        let formerly_owned = |row: &Row| match &erasure.target {
+            Some(EraseTarget::Subject(subject)) => row.former_subjects.contains(subject),
+            _ => false,
+        };
+        ErasureScope {
+            copies: others(&|row| !row.sources.is_disjoint(&erased)),
+            formerly_owned: others(&formerly_owned),
+            ..scope.clone()
+        }
     }
 
     /// Records that a hook received a generation whose delivery had been cancelled.

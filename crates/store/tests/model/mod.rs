@@ -476,12 +476,7 @@ impl Store for MemoryStore {
     }
 
     fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError> {
-        let tables = self.tables();
-        Ok(tables
-            .erasures
-            .get(&id)
-            .map(|(_, scope)| scope.clone())
-            .unwrap_or_default())
+        Ok(self.tables().erasure_scope(id))
     }
 
     fn erase_rows(&self, id: ErasureId, _: usize) -> Result<ErasedRows, StoreError> {

@@ -1,6 +1,6 @@
 //! Tables of the in-memory journal, and how changes are applied to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeKind, EndReason, SummaryChange};
@@ -8,7 +8,7 @@ use memoird_core::compaction::{CompactionStatus, Summary};
 use memoird_core::history::LiveSet;
 use memoird_core::history::REWOUND_BEFORE_MAX;
 use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
-use memoird_core::ids::{ErasureId, Generation, SessionKey};
+use memoird_core::ids::{ErasureId, Generation, SessionKey, Subject};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::Head;
 use memoird_core::state::State;
@@ -55,6 +55,9 @@ pub(super) struct Row {
     /// The turns each rewind removed, by idempotency key.
     pub(super) rewinds: BTreeMap<Fingerprint, SeqRanges>,
     pub(super) ended: Option<(Now, EndReason)>,
+    /// Generations that its turns are a copy of.
+    pub(super) sources: BTreeSet<Generation>,
+    pub(super) former_subjects: BTreeSet<Subject>,
 }
 
 impl Row {
@@ -70,6 +73,8 @@ impl Row {
             rewound: SeqRanges::default(),
             rewinds: BTreeMap::new(),
             ended: None,
+            sources: BTreeSet::new(),
+            former_subjects: BTreeSet::new(),
         }
     }
 
@@ -160,7 +165,14 @@ impl Tables {
                 self.generations.insert(generation, row);
             }
             ChangeKind::Append(appended) => {
+                let of_source = appended.copied_from.map(|source| {
+                    let known = self.generations.get(&source);
+                    let known = known.map(|row| row.sources.clone()).unwrap_or_default();
+                    known.into_iter().chain([source])
+                });
                 let row = self.expected(change)?;
+                row.sources.extend(of_source.into_iter().flatten());
+                row.former_subjects.extend(appended.former_subject.clone());
                 row.turns.extend(appended.turns.iter().cloned());
                 row.kept = appended.kept.clone();
                 row.take_cuts(appended.cuts.as_deref());

@@ -6,7 +6,8 @@ use crate::cuts::{cuts_of, with_cuts};
 use crate::outbox::{id, owing};
 
 /// SQL that reverts each version, newest first.
-const UNDO: [(i64, &str); 9] = [
+const UNDO: [(i64, &str); 10] = [
+    (11, "DROP TABLE copies; DROP TABLE former_subjects"),
     (
         10,
         "CREATE TABLE turn_changes (
@@ -63,7 +64,7 @@ fn back_to_version(version: i64, dir: &Path) {
 
 #[test]
 fn journal_of_older_version_is_migrated_whole() {
-    for (version, is_crashed) in (1..=9).flat_map(|version| [(version, false), (version, true)]) {
+    for (version, is_crashed) in (1..=10).flat_map(|version| [(version, false), (version, true)]) {
         let dir = tempfile::tempdir().unwrap();
         if is_crashed {
             after_a_crash(dir.path());
@@ -94,7 +95,7 @@ fn journal_of_older_version_is_migrated_whole() {
         must_write(&store, [compact(&chat, status_of(1), made(1))]);
         must_work(&store);
         drop(store);
-        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 10);
+        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 11);
         let known = known(&open(dir.path()), &key).unwrap();
         assert_eq!(known.cuts, cuts_of(3));
         assert_eq!(known.summary.as_deref(), Some(&summary_of(1)));
