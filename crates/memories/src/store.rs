@@ -49,7 +49,7 @@ pub use requests::{
     Due, Embedding, ExtractionCursor, ForgetProgress, Hit, Imported, Lease, RecallEvent,
     RememberCommand,
 };
-pub use sqlite::{FilesOptions, READERS_KEPT, tenant_files};
+pub use sqlite::{FilesOptions, READERS_KEPT, schema_of_version, tenant_files};
 pub use transfer::Contents;
 pub use vectors::CLIENTS;
 pub(crate) use vectors::cosine;

@@ -46,7 +46,7 @@ pub(crate) fn each<E: From<io::Error>>(
     }
 }
 
-fn hash(data: &[u8]) -> BlockHash {
+pub(crate) fn hash(data: &[u8]) -> BlockHash {
     let mut hash = BlockHash::default();
     hash.copy_from_slice(&Sha256::digest(data)[..HASH_BYTES]);
     hash

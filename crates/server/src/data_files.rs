@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
-use memoird_memories::store::tenant_files;
+use memoird_memories::store::{schema_of_version, tenant_files};
 use memoird_store::conversion::{check_finished, wipe};
 use memoird_store::data_key::check_key;
-use memoird_store::verify::{FileCheck, check_file, check_journal};
+use memoird_store::verify::{FileCheck, JOURNAL_SCHEMA, check_file, check_journal, check_schema};
 use memoird_store::{DataKey, StoreError, index_file, private};
 
 /// The journal, in a data directory and in a backup.
@@ -167,8 +167,25 @@ impl DataFiles {
         let journal_file = self.journal();
         let journal = journal_file.iter().map(|path| check_journal(path, key));
         let memory_files = self.memories().map_err(|error| self.unusable(error))?;
-        let memories = memory_files.iter().map(|path| check_file(path, key));
+        let memories = memory_files
+            .iter()
+            .map(|path| check_file(path, key, schema_of_version));
         journal.chain(memories).collect()
+    }
+
+    /// Rejects files with a part of the schema that memoird did not create.
+    ///
+    /// # Errors
+    /// Those of [`check_schema`].
+    pub(crate) fn check_schemas(&self) -> Result<(), StoreError> {
+        let key = self.key.as_ref();
+        if let Some(path) = self.journal() {
+            check_schema(&path, key, JOURNAL_SCHEMA)?;
+        }
+        for path in self.memories().map_err(|error| self.unusable(error))? {
+            check_schema(&path, key, schema_of_version)?;
+        }
+        Ok(())
     }
 
     fn unusable(&self, source: io::Error) -> StoreError {

@@ -12,7 +12,9 @@ pub(crate) fn of_store(error: StoreError) -> CliError {
         | StoreError::Encrypted { .. }
         | StoreError::EncryptionNotBuilt { .. }
         | StoreError::WrongKey { .. } => Exit::Config,
-        StoreError::TargetNotEmpty { .. } | StoreError::OtherMigration { .. } => Exit::Data,
+        StoreError::ForeignSchema { .. }
+        | StoreError::TargetNotEmpty { .. }
+        | StoreError::OtherMigration { .. } => Exit::Data,
         _ => Exit::Unavailable,
     };
     CliError::failed(exit, error.to_string())

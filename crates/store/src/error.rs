@@ -45,6 +45,17 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// The file has a part of a schema that memoird did not create.
+    #[error(
+        "{} has a foreign {object}; nothing was changed. Use another backup, or remove it with \
+         sqlite3", path.display()
+    )]
+    ForeignSchema {
+        /// The file.
+        path: PathBuf,
+        /// Kind and name.
+        object: String,
+    },
     #[error(
         "{} has schema {found}, this memoird knows up to {known}; \
          nothing was changed. Run the newer memoird", path.display()

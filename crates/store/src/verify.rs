@@ -4,6 +4,7 @@
 //! transaction, so that the log can be truncated in between. A store without a file implements
 //! [`TurnScan`] for its turns.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -12,8 +13,8 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use crate::checksum::{StoredTurn, TurnKey, Verdict, examine};
 use crate::rows::StoredRow;
-use crate::sqlite::CONTENT;
-use crate::sqlite_file::open_for_inspection;
+use crate::sqlite::{CONTENT, of_version};
+use crate::sqlite_file::{damaged, open_for_inspection};
 use crate::{DataKey, StoreError};
 
 /// Maximum number of damages described for one file. Further ones are only counted.
@@ -82,12 +83,18 @@ pub struct TurnCheckCounts {
     pub damaged: u64,
 }
 
+/// Creates an empty file of a version in memory. `None` if the version is newer than this build.
+pub type SchemaOfVersion = fn(version: i64) -> rusqlite::Result<Option<Connection>>;
+
+/// The schema of journals.
+pub const JOURNAL_SCHEMA: SchemaOfVersion = of_version;
+
 /// Checks the journal of a data directory.
 ///
 /// # Errors
 /// If the file cannot be opened or read for a reason other than damage.
 pub fn check_journal(path: &Path, key: Option<&DataKey>) -> Result<FileCheck, StoreError> {
-    check(path, key, |connection, check| {
+    check(path, key, JOURNAL_SCHEMA, |connection, check| {
         check.turns(&SqliteScan::new(connection)?)
     })
 }
@@ -96,13 +103,74 @@ pub fn check_journal(path: &Path, key: Option<&DataKey>) -> Result<FileCheck, St
 ///
 /// # Errors
 /// As for [`check_journal`].
-pub fn check_file(path: &Path, key: Option<&DataKey>) -> Result<FileCheck, StoreError> {
-    check(path, key, |_, _| Ok(()))
+pub fn check_file(
+    path: &Path,
+    key: Option<&DataKey>,
+    schema: SchemaOfVersion,
+) -> Result<FileCheck, StoreError> {
+    check(path, key, schema, |_, _| Ok(()))
+}
+
+/// Rejects a file with a part of the schema that memoird did not create, such as a trigger.
+///
+/// # Errors
+/// [`StoreError::ForeignSchema`], or if the file cannot be read.
+pub fn check_schema(
+    path: &Path,
+    key: Option<&DataKey>,
+    schema: SchemaOfVersion,
+) -> Result<(), StoreError> {
+    let failed = |error| damaged(path, error);
+    let connection = open_for_inspection(path, key).map_err(failed)?;
+    let foreign = foreign_objects(&connection, schema).map_err(failed)?;
+    match foreign.into_iter().next() {
+        Some(object) => Err(StoreError::ForeignSchema {
+            path: path.to_owned(),
+            object,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Describes the parts of the schema that the empty file of the same version lacks.
+fn foreign_objects(
+    connection: &Connection,
+    schema: SchemaOfVersion,
+) -> rusqlite::Result<Vec<String>> {
+    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let Some(own) = schema(version)? else {
+        return Ok(Vec::new());
+    };
+    let own: HashSet<SchemaObject> = schema_objects(&own)?.into_iter().collect();
+    let objects = schema_objects(connection)?.into_iter();
+    let foreign = objects.filter(|object| !own.contains(object));
+    Ok(foreign
+        .map(|(kind, name, _)| format!("{kind} {name:?}"))
+        .collect())
+}
+
+/// Kind, name and definition.
+type SchemaObject = (String, String, String);
+
+/// Reads the schema, without the tables and indexes that SQLite creates itself.
+fn schema_objects(connection: &Connection) -> rusqlite::Result<Vec<SchemaObject>> {
+    let sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema
+               WHERE type NOT IN ('table', 'index') OR name NOT GLOB 'sqlite_*'";
+    let mut statement = connection.prepare(sql)?;
+    let objects = statement.query_map([], |row| {
+        let definition: String = row.get(2)?;
+        // A migration may have changed the white space.
+        let words: Vec<&str> = definition.split_whitespace().collect();
+        let definition = words.join(" ").replace(" ,", ",").replace(" )", ")");
+        Ok((row.get(0)?, row.get(1)?, definition))
+    })?;
+    objects.collect()
 }
 
 fn check(
     path: &Path,
     key: Option<&DataKey>,
+    schema: SchemaOfVersion,
     more: impl FnOnce(&Connection, &mut FileCheck) -> Result<(), StoreError>,
 ) -> Result<FileCheck, StoreError> {
     let bytes = std::fs::metadata(path).map_err(|source| StoreError::DirUnusable {
@@ -115,7 +183,19 @@ fn check(
         ..FileCheck::default()
     };
     let connection = open_for_inspection(path, key)?;
-    for step in [check.pages(&connection), more(&connection, &mut check)] {
+    let foreign = foreign_objects(&connection, schema);
+    // A view or a generated column could show anything instead of what is stored.
+    let is_own = foreign.as_ref().is_ok_and(Vec::is_empty);
+    let steps = [
+        check.foreign(foreign),
+        check.pages(&connection),
+        if is_own {
+            more(&connection, &mut check)
+        } else {
+            Ok(())
+        },
+    ];
+    for step in steps {
         match step {
             Err(StoreError::Sqlite { source }) if is_damage(&source) => {
                 check.add(source.to_string());
@@ -127,6 +207,15 @@ fn check(
 }
 
 impl FileCheck {
+    fn foreign(&mut self, found: rusqlite::Result<Vec<String>>) -> Result<(), StoreError> {
+        for object in found? {
+            self.add(format!(
+                "it has a foreign {object}; restore a backup without it, or remove it with sqlite3"
+            ));
+        }
+        Ok(())
+    }
+
     fn pages(&mut self, connection: &Connection) -> Result<(), StoreError> {
         let mut statement =
             connection.prepare(&format!("PRAGMA integrity_check({DAMAGES_MAX})"))?;

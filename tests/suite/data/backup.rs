@@ -281,6 +281,53 @@ async fn killed_backup_is_never_restored_as_complete() {
     assert!(all == expected, "all of it came back");
 }
 
+/// Runs SQL on a file. Returns false if the machine has no Python.
+fn sqlite(path: &Path, sql: &str) -> bool {
+    let script = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])";
+    let mut python = Command::new("python3");
+    let run = python.args(["-c", script]).arg(path).arg(sql).status();
+    run.is_ok_and(|status| status.success())
+}
+
+/// A trigger would run in the daemon that serves the restored data.
+#[tokio::test]
+async fn backup_with_foreign_trigger_is_refused_and_unchanged() {
+    let test = "backup::backup_with_foreign_trigger_is_refused_and_unchanged";
+    let spy = |table: &str| {
+        format!("CREATE TRIGGER spy AFTER INSERT ON {table} BEGIN DELETE FROM {table}; END")
+    };
+    for (file, table) in [
+        ("journal.db", "generations"),
+        ("memories/default.db", "memories"),
+    ] {
+        let mut daemon = Daemon::start().await;
+        say(&mut daemon.sessions(), "chat", "hello").await;
+        remember(&mut daemon.memories(), fact("ann", "likes tea")).await;
+        daemon.stop().await;
+        if !sqlite(&daemon.path("data").join(file), &spy(table)) {
+            return skip(test, "python3");
+        }
+        daemon.restart().await;
+        let dest = daemon.path("backup").display().to_string();
+        backup(&daemon, &dest).await;
+        let files = ["journal.db", "memories/default.db", "backup.json"];
+        let bytes = || files.map(|file| std::fs::read(Path::new(&dest).join(file)).expect(file));
+        let before = bytes();
+        let (_home, data) = vacant();
+        let restored = run(&["restore", &dest, "--data", &data], &[]).await;
+        fails(&restored, 65, "has a foreign trigger \"spy\"");
+        assert!(restored.stderr.contains(file), "{restored:?}");
+        assert!(bytes() == before, "the backup was changed");
+        assert!(!Path::new(&data).join(file).exists(), "it was restored");
+        let refused = Daemon::refused(&Setup::default().data_dir(&data)).await;
+        assert!(refused.stderr.contains("memoird restore"), "{refused:?}");
+        let verified = run(&["verify", &dest], &[]).await;
+        assert_eq!(verified.code, Some(65), "{verified:?}");
+        let named = format!("{file}: it has a foreign trigger \"spy\"");
+        assert!(verified.stdout.contains(&named), "{verified:?}");
+    }
+}
+
 #[tokio::test]
 async fn backup_requires_admin_role_and_separate_directory() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;

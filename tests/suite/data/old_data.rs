@@ -28,7 +28,7 @@ use crate::harness::{
     Clock, Daemon, Embeddings, Outcome, RECORDING_HOOK, Setup, all_delivered, all_embedded, append,
     assistant, delivered, deliveries, each_once, end, eventually, fact, field, files_with, fsck,
     git, in_state, journal, live, memories_of, memory_stats, query_of, recalled, refused,
-    refused_code, remember_new, say, tool_results, user, wall_ms,
+    refused_code, remember_new, run, say, tool_results, user, wall_ms,
 };
 
 /// Embedding model of the stored vectors.
@@ -496,8 +496,15 @@ async fn check_compactions(daemon: &Daemon) {
     assert_eq!(summary.number, 1);
 }
 
+/// Asserts that `memoird verify` finds no damage and nothing foreign.
+async fn check_verified(data: &Path) {
+    let verified = run(&["verify", data.to_str().expect("a path")], &[]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+}
+
 async fn check_upgrade(name: &str, step: usize) {
     let (home, old) = Old::copy(name);
+    check_verified(&home.path().join("data")).await;
     let embeddings = Embeddings::at(field(&old.expected, "embeddings")).await;
     let mut daemon = Daemon::in_home(home, setup(&embeddings)).await;
     check_existing_data(&daemon, &old).await;
@@ -516,6 +523,7 @@ async fn check_upgrade(name: &str, step: usize) {
     }
     check_repositories(&daemon, &old, ended).await;
     daemon.stop().await;
+    check_verified(&daemon.path("data")).await;
     daemon.restart().await;
     let mut client = daemon.sessions_of(Setup::ALPHA);
     assert_eq!(live(&mut client, "pending").await.len(), 5);

@@ -3,9 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use memoird_memories::rules::{MemoryKind, NearDuplicate};
-use memoird_memories::store::{FilesOptions, MemoryStore};
+use memoird_memories::store::{FilesOptions, MemoryStore, schema_of_version};
 use memoird_memories::{FileError, ForgetRequest, ListRequest, MemoryError, RememberRequest};
 use memoird_store::StoreError;
+use memoird_store::verify::{check_file, check_schema};
 use tempfile::TempDir;
 
 use crate::kit::*;
@@ -63,6 +64,27 @@ fn file_of_other_tenant_is_rejected_unchanged() {
     );
     assert_eq!(store.tenants().unwrap(), []);
     assert!(bytes(dir.path()) == before, "it was changed");
+}
+
+#[test]
+fn foreign_schema_object_is_refused() {
+    let kit = Kit::new();
+    kit.say(1, "ann", "likes tea");
+    let path = kit.place.dir.path().join("acme.db");
+    check_schema(&path, None, schema_of_version).unwrap();
+    assert_eq!(
+        check_file(&path, None, schema_of_version).unwrap().damages,
+        [""; 0]
+    );
+    let spy = "CREATE TRIGGER spy AFTER INSERT ON memories BEGIN DELETE FROM memories; END";
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .execute_batch(spy)
+        .unwrap();
+    let found = check_file(&path, None, schema_of_version).unwrap().damages;
+    assert!(found[0].contains("foreign trigger \"spy\""), "{found:?}");
+    let error = check_schema(&path, None, schema_of_version).unwrap_err();
+    assert!(matches!(error, StoreError::ForeignSchema { .. }), "{error}");
 }
 
 #[test]

@@ -14,10 +14,9 @@ use memoird_proto::v1::{BackupFile, BackupRequest};
 use memoird_store::{DirLock, private};
 use serde_json::json;
 
-use self::archive::{Archive, bad, failed, is_empty, sync_dir};
+use self::archive::{Archive, WholeBackup, failed, is_empty, sync_dir};
 use super::encrypt::DataKeyArgs;
 use super::verify;
-use crate::blocks::{self, HASH_BYTES};
 use crate::data_files::{CONFIG, DataFiles, JOURNAL, MEMORIES, RESTORING};
 use crate::exit::{CliError, Exit, of_store};
 
@@ -81,9 +80,10 @@ pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), 
     output::print_as(client.json, &value, &text)
 }
 
-/// Restores a backup into a data directory, and verifies it.
+/// Restores a backup into a data directory, and verifies it. The backup is not changed.
 pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
-    let manifest = archive::whole(&args.src)?;
+    let backup = archive::whole(&args.src)?;
+    let manifest = &backup.manifest;
     let key = args.key.read()?;
     DataFiles::of_dir(&args.src, key)
         .check_key()
@@ -94,15 +94,17 @@ pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
     let bytes = manifest.files.iter().map(|file| file.bytes).sum();
     let progress = Progress::new(Some(bytes));
     for file in &manifest.files {
-        let from = archive::place(&args.src, &file.path)?;
         copy(
-            &from,
+            &backup,
             &archive::place(&staged, &file.path)?,
             file,
             &progress,
         )?;
     }
     drop(progress);
+    DataFiles::of_dir(&staged, key)
+        .check_schemas()
+        .map_err(of_store)?;
     sync_dir(&staged.join(MEMORIES))?;
     sync_dir(&staged)?;
     // A daemon does not start while the staging directory exists.
@@ -165,36 +167,21 @@ fn remove(path: &Path, removed: std::io::Result<()>) -> Result<(), CliError> {
 }
 
 /// Copies a file and checks its blocks against the manifest.
-fn copy(from: &Path, to: &Path, file: &BackupFile, progress: &Progress) -> Result<(), CliError> {
-    let damaged = || {
-        bad(
-            from,
-            "it differs from what was backed up; run `memoird backup` again, or use another backup",
-        )
-    };
+fn copy(
+    backup: &WholeBackup,
+    to: &Path,
+    file: &BackupFile,
+    progress: &Progress,
+) -> Result<(), CliError> {
     let mut copy: File = private::file_options()
         .create_new(true)
         .write(true)
         .open(to)
         .map_err(failed(to))?;
-    let mut expected = file.block_hashes.chunks(HASH_BYTES);
-    let mut bytes = 0;
-    blocks::each(from, |block| {
-        if expected.next() != Some(&block.hash) {
-            return Err(ErrorKind::InvalidData.into());
-        }
-        bytes += block.data.len() as u64;
-        progress.add(block.data.len() as u64);
+    backup.each_block(file, |data| {
+        progress.add(data.len() as u64);
         progress.show(|| output::printable(&file.path));
-        copy.write_all(block.data)?;
-        Ok(())
-    })
-    .map_err(|error: std::io::Error| match error.kind() {
-        ErrorKind::InvalidData => damaged(),
-        _ => failed(from)(error),
+        copy.write_all(data).map_err(failed(to))
     })?;
-    if bytes != file.bytes || expected.next().is_some() {
-        return Err(damaged());
-    }
     copy.sync_all().map_err(failed(to))
 }

@@ -50,6 +50,7 @@ use pending::UnflushedSessions;
 pub(crate) use prewrite::CONTENT;
 use read::ReadScope;
 pub use retained::RetainedStore;
+pub(crate) use schema::of_version;
 use search::SearchFile;
 pub use search::index_file;
 use tables::SqliteTables;

@@ -322,8 +322,26 @@ CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (hook, state, tenant, due)
     WHERE state <> 'done';
 ";
 
+/// The index of `outbox` in the first journals, which `OUTBOX` replaces.
+const OLD_OUTBOX_INDEX: &str =
+    "CREATE INDEX outbox_open ON outbox (hook, state, due, tenant) WHERE state <> 'done'";
+
 /// Newest schema version.
 pub(super) const KNOWN: i64 = MIGRATIONS.len() as i64;
+
+/// Creates an empty journal of a version in memory. `None` if the version is newer.
+pub(crate) fn of_version(version: i64) -> rusqlite::Result<Option<Connection>> {
+    if version > KNOWN {
+        return Ok(None);
+    }
+    let connection = Connection::open_in_memory()?;
+    let steps = usize::try_from(version).unwrap_or(0);
+    let outbox = [OUTBOX, OLD_OUTBOX_INDEX];
+    for step in MIGRATIONS.iter().take(steps).chain(&outbox) {
+        connection.execute_batch(step)?;
+    }
+    Ok(Some(connection))
+}
 
 /// Applies the missing migrations, each in its own transaction.
 pub(super) fn migrate(connection: &mut Connection, from: i64) -> Result<(), StoreError> {

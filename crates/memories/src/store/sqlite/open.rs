@@ -176,8 +176,21 @@ pub(super) fn reader(path: &Path, key: Option<&DataKey>) -> Result<Connection, F
 
 /// Opens an empty file of the newest schema, in memory.
 pub(in crate::store) fn empty_schema() -> Result<Connection, FileError> {
+    Ok(create(&MIGRATIONS)?)
+}
+
+/// Creates an empty file of a version in memory. `None` if the version is newer.
+///
+/// # Errors
+/// If SQLite cannot allocate memory.
+pub fn schema_of_version(version: i64) -> rusqlite::Result<Option<Connection>> {
+    let steps = MIGRATIONS.get(..usize::try_from(version).unwrap_or(0));
+    steps.map(create).transpose()
+}
+
+fn create(steps: &[&str]) -> rusqlite::Result<Connection> {
     let connection = Connection::open_in_memory()?;
-    for step in MIGRATIONS {
+    for step in steps {
         connection.execute_batch(step)?;
     }
     Ok(connection)

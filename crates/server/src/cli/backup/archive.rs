@@ -1,22 +1,24 @@
 //! A backup directory: plain files as in a data directory, and a manifest with their hashes.
 //!
 //! Incoming steps are collected in a separate file. Once it is complete it is renamed, and then its
-//! blocks are written to their files. The next command repeats that if it is interrupted. The
-//! directory thus contains the last complete backup at any time.
+//! blocks are written to their files. The next backup repeats that if it is interrupted. The
+//! directory thus contains the last complete backup at any time. A restore changes nothing in it:
+//! it reads blocks that were not written yet from that file.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use memoird_cli::json;
 use memoird_proto::v1::backup_response::Step;
 use memoird_proto::v1::{BackupFile, BackupManifest, BackupResponse};
 use memoird_store::{DirLock, private};
 use prost::Message;
 
-use crate::blocks;
+use crate::blocks::{self, BLOCK_BYTES, HASH_BYTES};
 use crate::data_files::{CONFIG, JOURNAL, MEMORIES, replace};
 use crate::exit::{CliError, Exit};
 
@@ -144,13 +146,176 @@ impl Drop for IncompleteBackup<'_> {
     }
 }
 
-/// Returns the manifest of a complete backup, after finishing an interrupted one.
-pub(crate) fn whole(dir: &Path) -> Result<BackupManifest, CliError> {
-    finish(dir)?;
-    manifest(dir)?.ok_or_else(|| {
+/// A complete backup, for reading.
+pub(crate) struct WholeBackup {
+    dir: PathBuf,
+    pub(crate) manifest: BackupManifest,
+    changes: Option<Changes>,
+}
+
+/// The steps of a complete backup that an interrupted command has not applied.
+struct Changes {
+    file: File,
+    /// Positions of the steps in the file, by path and offset of their block.
+    blocks: HashMap<String, HashMap<u64, u64>>,
+    manifest: BackupManifest,
+}
+
+/// Opens a complete backup without changing it.
+///
+/// Rejects pending steps that would remove a database of the backup before them.
+pub(crate) fn whole(dir: &Path) -> Result<WholeBackup, CliError> {
+    let before = manifest(dir)?;
+    let changes = Changes::open(dir)?;
+    if let (Some(changes), Some(before)) = (&changes, &before) {
+        let has_content = |path: &str| {
+            let mut files = changes.manifest.files.iter();
+            files.any(|file| file.path == path && file.bytes > 0)
+        };
+        let files = before.files.iter().map(|file| &*file.path);
+        let removed: Vec<&str> = files
+            .filter(|path| path.ends_with(".db") && !has_content(path))
+            .collect();
+        if !removed.is_empty() {
+            let problem = format!(
+                "it removes {} from the backup; if the daemon has deleted that, run `memoird \
+                 backup` to apply it, otherwise restore another backup",
+                removed.join(", ")
+            );
+            return Err(bad(&dir.join(CHANGES), &problem));
+        }
+    }
+    let newest = changes.as_ref().map(|changes| changes.manifest.clone());
+    let manifest = newest.or(before).ok_or_else(|| {
         let problem = format!("{} holds no whole backup", dir.display());
         CliError::failed(Exit::NoInput, problem)
+    })?;
+    Ok(WholeBackup {
+        dir: dir.to_owned(),
+        manifest,
+        changes,
     })
+}
+
+impl WholeBackup {
+    /// Calls `take` with each block of a file, in order.
+    ///
+    /// Rejects a file that does not match its hashes.
+    pub(crate) fn each_block(
+        &self,
+        file: &BackupFile,
+        mut take: impl FnMut(&[u8]) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        let place = place(&self.dir, &file.path)?;
+        let damaged = || {
+            bad(
+                &place,
+                "it differs from what was backed up; run `memoird backup` again, or use another \
+                 backup",
+            )
+        };
+        let written = match File::open(&place) {
+            Err(error) if error.kind() == ErrorKind::NotFound && self.changes.is_some() => None,
+            written => Some(written.map_err(failed(&place))?),
+        };
+        if let (Some(written), None) = (&written, &self.changes) {
+            let bytes = written.metadata().map_err(failed(&place))?.len();
+            if bytes != file.bytes {
+                return Err(damaged());
+            }
+        }
+        let mut hashes = file.block_hashes.chunks(HASH_BYTES);
+        let mut offset = 0;
+        while offset < file.bytes {
+            let bytes = (file.bytes - offset).min(BLOCK_BYTES as u64);
+            let pending = match &self.changes {
+                Some(changes) => changes.block(&file.path, offset)?,
+                None => None,
+            };
+            let data = match (pending, &written) {
+                (Some(data), _) => data,
+                (None, Some(written)) => read_at(written, offset, bytes)
+                    .map_err(failed(&place))?
+                    .into(),
+                (None, None) => return Err(damaged()),
+            };
+            if data.len() as u64 != bytes || hashes.next() != Some(&blocks::hash(&data)) {
+                return Err(damaged());
+            }
+            take(&data)?;
+            offset += bytes;
+        }
+        match hashes.next() {
+            Some(_) => Err(damaged()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads `bytes` bytes, or fewer at the end of the file.
+fn read_at(file: &File, offset: u64, bytes: u64) -> io::Result<Vec<u8>> {
+    let mut file = file;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut data = Vec::new();
+    file.take(bytes).read_to_end(&mut data)?;
+    Ok(data)
+}
+
+impl Changes {
+    /// Reads where the blocks are. `None` if no backup is to be applied.
+    fn open(dir: &Path) -> Result<Option<Self>, CliError> {
+        let path = dir.join(CHANGES);
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(failed(&path))?,
+        };
+        let mut steps = BufReader::new(&file);
+        let (mut blocks, mut manifest) = (HashMap::<String, HashMap<u64, u64>>::new(), None);
+        let mut position = 0;
+        while let Some(step) = read_step(&mut steps).map_err(failed(&path))? {
+            let next = steps.stream_position().map_err(failed(&path))?;
+            match step.step {
+                Some(Step::Block(block)) => {
+                    place(dir, &block.path)?;
+                    let of_file = blocks.entry(block.path).or_default();
+                    of_file.insert(block.offset, position);
+                }
+                Some(Step::Manifest(read)) => manifest = Some(read),
+                None => {}
+            }
+            position = next;
+        }
+        let manifest = manifest.ok_or_else(|| bad(&path, "its end is missing"))?;
+        for file in &manifest.files {
+            place(dir, &file.path)?;
+        }
+        Ok(Some(Self {
+            file,
+            blocks,
+            manifest,
+        }))
+    }
+
+    /// Reads a block. `None` if it is unchanged.
+    fn block(&self, path: &str, offset: u64) -> Result<Option<Bytes>, CliError> {
+        let Some(&position) = self
+            .blocks
+            .get(path)
+            .and_then(|of_file| of_file.get(&offset))
+        else {
+            return Ok(None);
+        };
+        let failed = CliError::io("cannot read the changes of the backup");
+        let mut file = &self.file;
+        let step = file
+            .seek(SeekFrom::Start(position))
+            .and_then(|_| read_step(&mut file))
+            .map_err(failed)?;
+        match step.and_then(|step| step.step) {
+            Some(Step::Block(block)) => Ok(Some(block.data)),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// Resolves the path of a file in a backup.
@@ -172,37 +337,32 @@ pub(crate) fn place(dir: &Path, path: &str) -> Result<PathBuf, CliError> {
     }
 }
 
-/// Applies the steps of an interrupted command.
+/// Applies the steps of an interrupted command, if all of them are there.
 fn finish(dir: &Path) -> Result<(), CliError> {
-    let changes = dir.join(CHANGES);
-    let steps = match File::open(&changes) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        steps => steps.map_err(failed(&changes))?,
+    let Some(changes) = Changes::open(dir)? else {
+        return Ok(());
     };
     private::dirs(&dir.join(MEMORIES)).map_err(failed(dir))?;
-    let (mut steps, mut files, mut last) = (BufReader::new(steps), HashMap::new(), None);
-    while let Some(step) = read_step(&mut steps).map_err(failed(&changes))? {
-        match step.step {
-            Some(Step::Block(block)) => {
-                let place = place(dir, &block.path)?;
-                let file = opened(&mut files, &place)?;
-                let written = file.write_all_at(&block.data, block.offset);
-                written.map_err(failed(&place))?;
-            }
-            Some(Step::Manifest(read)) => last = Some(read),
-            None => {}
+    let mut files = HashMap::new();
+    for (path, blocks) in &changes.blocks {
+        let place = place(dir, path)?;
+        for &offset in blocks.keys() {
+            let file = opened(&mut files, &place)?;
+            let data = changes.block(path, offset)?.unwrap_or_default();
+            file.write_all_at(&data, offset).map_err(failed(&place))?;
         }
     }
-    let manifest = last.ok_or_else(|| bad(&changes, "its end is missing"))?;
+    let manifest = &changes.manifest;
     for BackupFile { path, bytes, .. } in &manifest.files {
         let place = place(dir, path)?;
         let file = opened(&mut files, &place)?;
         file.set_len(*bytes).map_err(failed(&place))?;
         file.sync_all().map_err(failed(&place))?;
     }
-    remove_others(dir, &manifest).map_err(failed(dir))?;
+    remove_others(dir, manifest).map_err(failed(dir))?;
     sync_dir(&dir.join(MEMORIES))?;
-    write_manifest(dir, &manifest)?;
+    write_manifest(dir, manifest)?;
+    let changes = dir.join(CHANGES);
     fs::remove_file(&changes).map_err(failed(&changes))?;
     sync_dir(dir)
 }
@@ -324,7 +484,6 @@ mod tests {
     use memoird_proto::v1::BackupBlock;
 
     use super::*;
-    use crate::blocks::{BLOCK_BYTES, HASH_BYTES};
 
     fn hashes(content: &[u8]) -> Vec<u8> {
         let blocks = content.chunks(BLOCK_BYTES);
@@ -362,29 +521,139 @@ mod tests {
         steps
     }
 
-    fn take(dir: &Path, steps: &[BackupResponse]) {
+    fn opened_archive(dir: &Path) -> Archive {
         // A process forked by another test holds the lock as well, until it calls exec.
-        let archive = loop {
+        loop {
             match Archive::open(dir) {
                 Err(error) if error.to_string().contains("in use") => std::thread::yield_now(),
                 archive => break archive.expect("an archive"),
             }
-        };
+        }
+    }
+
+    fn take(dir: &Path, steps: &[BackupResponse]) {
+        let archive = opened_archive(dir);
         let mut incoming = archive.receive().expect("room");
         for step in steps {
             incoming.put(step).expect("taken");
         }
     }
 
-    /// The files of the directory, which must match the manifest.
+    /// The files of the backup, which match its manifest.
     fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
-        let manifest = whole(dir).expect("a whole backup");
-        let read = |file: BackupFile| {
-            let content = fs::read(dir.join(&file.path)).expect("a file");
-            assert_eq!(*file.block_hashes, *hashes(&content), "{}", file.path);
-            (file.path, content)
+        let backup = whole(dir).expect("a whole backup");
+        let read = |file: &BackupFile| {
+            let mut content = Vec::new();
+            let read = backup.each_block(file, |block| {
+                content.extend_from_slice(block);
+                Ok(())
+            });
+            read.expect("its content");
+            (file.path.clone(), content)
         };
-        manifest.files.into_iter().map(read).collect()
+        backup.manifest.files.iter().map(read).collect()
+    }
+
+    /// Paths and bytes of everything in the directory.
+    fn bytes_of(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut found = Vec::new();
+        for dir in [dir, &dir.join(MEMORIES)] {
+            for entry in fs::read_dir(dir).expect("a directory") {
+                let path = entry.expect("an entry").path();
+                found.push((path.clone(), fs::read(path).unwrap_or_default()));
+            }
+        }
+        found.sort();
+        found
+    }
+
+    fn encoded(steps: &[BackupResponse]) -> Vec<u8> {
+        let mut encoded = Vec::new();
+        for step in steps {
+            write_step(&mut encoded, step).expect("written");
+        }
+        encoded
+    }
+
+    #[test]
+    fn restore_reads_interrupted_backup_without_changing_it() {
+        let old_journal = vec![1; 3 * BLOCK_BYTES + 17];
+        let mut new_journal = old_journal.clone();
+        new_journal[BLOCK_BYTES..2 * BLOCK_BYTES].fill(2);
+        new_journal.extend([3; BLOCK_BYTES]);
+        let old: &[(&str, &[u8])] = &[("journal.db", &old_journal), ("memories/a.db", b"a")];
+        let new: &[(&str, &[u8])] = &[
+            ("journal.db", &new_journal),
+            ("memories/a.db", b"b"),
+            ("memories/new.db", b"new"),
+        ];
+        let mut changes = steps(new);
+        // The daemon sends only blocks that differ.
+        changes.retain(|step| match &step.step {
+            Some(Step::Block(block)) => block.path != JOURNAL || block.offset > 0,
+            _ => true,
+        });
+        for written in [0, BLOCK_BYTES, 2 * BLOCK_BYTES] {
+            let dir = tempfile::tempdir().expect("a directory");
+            take(dir.path(), &steps(old));
+            fs::write(dir.path().join(CHANGES), encoded(&changes)).expect("written");
+            let journal = File::options().write(true).open(dir.path().join(JOURNAL));
+            journal
+                .expect("open")
+                .write_all_at(&new_journal[..written], 0)
+                .expect("written");
+            let before = bytes_of(dir.path());
+            let found = content(dir.path());
+            assert!(bytes_of(dir.path()) == before, "the backup was changed");
+            let read = found.iter().map(|(path, content)| (&**path, &**content));
+            assert!(read.eq(new.iter().copied()), "{written}");
+            // The next backup applies them.
+            take(dir.path(), &changes);
+            assert!(!dir.path().join(CHANGES).exists());
+            assert!(content(dir.path()) == found);
+        }
+    }
+
+    #[test]
+    fn changes_that_remove_data_are_refused_unchanged() {
+        let old: &[(&str, &[u8])] = &[("journal.db", b"journal"), ("memories/a.db", b"a")];
+        let whole_changes = encoded(&steps(old));
+        for (changes, problem) in [
+            (encoded(&steps(&[])), "it removes journal.db, memories/a.db"),
+            (encoded(&steps(&old[1..])), "it removes journal.db from"),
+            (encoded(&steps(&old[..1])), "it removes memories/a.db from"),
+            (
+                encoded(&steps(&[("journal.db", b""), old[1]])),
+                "it removes journal.db from",
+            ),
+            (
+                whole_changes[..whole_changes.len() - 1].to_vec(),
+                "cannot read",
+            ),
+            (encoded(&steps(old)[..2]), "its end is missing"),
+            (Vec::new(), "its end is missing"),
+        ] {
+            let dir = tempfile::tempdir().expect("a directory");
+            take(dir.path(), &steps(old));
+            fs::write(dir.path().join(CHANGES), changes).expect("written");
+            let before = bytes_of(dir.path());
+            let error = whole(dir.path()).err().expect("refused").to_string();
+            assert!(error.contains(problem), "{problem}: {error}");
+            assert!(bytes_of(dir.path()) == before, "{problem}");
+        }
+    }
+
+    #[test]
+    fn incomplete_changes_are_not_applied() {
+        let old: &[(&str, &[u8])] = &[("journal.db", b"journal")];
+        let dir = tempfile::tempdir().expect("a directory");
+        take(dir.path(), &steps(old));
+        let changes = encoded(&steps(&[("journal.db", b"another")])[..1]);
+        fs::write(dir.path().join(CHANGES), changes).expect("written");
+        let before = bytes_of(dir.path());
+        let error = finish(dir.path()).expect_err("refused").to_string();
+        assert!(error.contains("its end is missing"), "{error}");
+        assert!(bytes_of(dir.path()) == before, "it was applied");
     }
 
     #[test]
@@ -400,10 +669,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let new_steps = steps(new);
-        let mut collected = Vec::new();
-        for step in &new_steps {
-            write_step(&mut collected, step).expect("written");
-        }
+        let collected = encoded(&new_steps);
         // Interrupted while receiving: the old backup stays.
         for length in [0, 1, 1_000, collected.len() - 1] {
             let dir = tempfile::tempdir().expect("a directory");
@@ -425,6 +691,7 @@ mod tests {
                 .expect("open")
                 .write_all_at(half, 0)
                 .expect("written");
+            drop(opened_archive(dir.path()));
             assert_eq!(content(dir.path()), owned(new));
             assert!(!dir.path().join("memories/gone.db").exists());
             assert!(!dir.path().join(CHANGES).exists());
@@ -432,7 +699,7 @@ mod tests {
         // The first backup, interrupted: there is none.
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join(INCOMING), &collected[..1_000]).expect("written");
-        let error = whole(dir.path()).expect_err("no backup");
+        let error = whole(dir.path()).err().expect("no backup");
         assert!(error.to_string().contains("no whole backup"), "{error}");
     }
 

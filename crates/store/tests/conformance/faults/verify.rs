@@ -2,7 +2,9 @@
 
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
-use memoird_store::verify::{FileCheck, TurnCheckCounts, check_journal};
+use memoird_store::verify::{
+    FileCheck, JOURNAL_SCHEMA, TurnCheckCounts, check_journal, check_schema,
+};
 use memoird_store::{DAMAGED_TEXT, encoding};
 
 use super::*;
@@ -162,4 +164,41 @@ fn verify_terminates_on_page_with_zeroed_rows() {
         assert_eq!(check.turns.whole == 0, is_schema, "page {page}: {check:?}");
     }
     assert!(turns_lost > 0, "no page had turns");
+}
+
+#[test]
+fn foreign_schema_objects_are_named_and_refused() {
+    let hide = "ALTER TABLE turns RENAME TO hidden;
+                CREATE VIEW turns AS SELECT * FROM hidden WHERE seq > 1";
+    for (object, sql) in [
+        (
+            "trigger \"spy\"",
+            "CREATE TRIGGER spy AFTER INSERT ON turns BEGIN DELETE FROM states; END",
+        ),
+        ("view \"turns\"", hide),
+        ("table \"hidden\"", hide),
+        ("table \"spy\"", "CREATE TABLE spy (a)"),
+        (
+            "table \"states\"",
+            "ALTER TABLE states ADD COLUMN spy TEXT AS (upper(json))",
+        ),
+        ("table \"states\"", "ALTER TABLE states ADD COLUMN spy TEXT"),
+        (
+            "index \"spy\"",
+            "CREATE INDEX spy ON generations (upper(session))",
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        journal(dir.path());
+        let path = dir.path().join("journal.db");
+        check_schema(&path, None, JOURNAL_SCHEMA).unwrap();
+        raw(dir.path()).execute_batch(sql).unwrap();
+        let found = check(dir.path());
+        let named = format!("it has a foreign {object}; ");
+        let is_named = found.damages.iter().any(|it| it.starts_with(&named));
+        assert!(is_named, "{sql}: {found:?}");
+        assert_eq!(found.turns, TurnCheckCounts::default(), "{sql}");
+        let error = check_schema(&path, None, JOURNAL_SCHEMA).unwrap_err();
+        assert!(matches!(error, StoreError::ForeignSchema { .. }), "{error}");
+    }
 }
