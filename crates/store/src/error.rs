@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use rusqlite::ErrorCode;
+use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 use thiserror::Error;
 
 /// A store that cannot be opened, read or written.
@@ -174,8 +176,10 @@ pub enum StoreError {
 
 impl From<rusqlite::Error> for StoreError {
     fn from(source: rusqlite::Error) -> Self {
-        match source.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DiskFull) => Self::Full,
+        match source.sqlite_error() {
+            Some(error) if error.code == ErrorCode::DiskFull => Self::Full,
+            // SQLite reports a full disk this way if the index of a log cannot grow.
+            Some(error) if error.extended_code == SQLITE_IOERR_SHMSIZE => Self::Full,
             _ => Self::Sqlite { source },
         }
     }

@@ -11,8 +11,8 @@ use memoird_proto::v1::{
 use tonic::{Code, Status};
 
 use crate::harness::{
-    Daemon, Namespace, Sessions, Setup, append, eventually, http_get, journal, keyed, live,
-    refused_code, say, text_of, user,
+    Daemon, Namespace, Sessions, Setup, append, eventually, fact, http_get, journal, keyed, live,
+    refused_code, remember, say, text_of, user,
 };
 
 /// More turns than any of these disks holds.
@@ -195,6 +195,40 @@ async fn full_disk_with_interval_keeps_acknowledged_turns() {
     kill_keeping_disk(&mut daemon).await;
     daemon.restart_with(setup).await;
     check_reads(&daemon, taken).await;
+}
+
+/// A clean stop removes the log and its index, so the next start has to create them.
+#[tokio::test]
+async fn start_on_full_disk_after_clean_stop_reports_missing_room() {
+    let test = "disk::start_on_full_disk_after_clean_stop_reports_missing_room";
+    let mut daemon = Daemon::start().await;
+    say(&mut daemon.sessions(), "chat", "hi").await;
+    remember(&mut daemon.memories(), fact("ann", "likes tea")).await;
+    daemon.stop().await;
+    let data = daemon.path("data").display().to_string();
+    let mount = "mkdir -p FULL && mount -t tmpfs -o size=6m tmpfs FULL && cp -a DATA/. FULL"
+        .replace("FULL", &daemon.path("full").display().to_string())
+        .replace("DATA", &data);
+    if !Namespace::Mount.allows(&mount, test) {
+        return;
+    }
+    let full = daemon.path("full").display().to_string();
+    for left_bytes in [0, 20_000] {
+        let fill = format!(
+            "cat /dev/zero > {full}/ballast 2>/dev/null; truncate -s -{left_bytes} {full}/ballast; \
+             mount --bind {full} {data} && exec \"$@\""
+        );
+        let script = format!("{mount}; {fill}");
+        let setup = Setup::default()
+            .data_dir(&data)
+            .wrapper(&["unshare", "-m", "sh", "-c", &script, "sh"]);
+        let refused = Daemon::refused(&setup).await;
+        let room = "no space left in data_dir; free some and retry";
+        assert!(refused.stderr.contains(room), "{left_bytes}: {refused:?}");
+        assert!(!refused.stderr.contains("sqlite"), "{refused:?}");
+    }
+    daemon.restart().await;
+    assert_eq!(live(&mut daemon.sessions(), "chat").await.len(), 1);
 }
 
 #[tokio::test]
