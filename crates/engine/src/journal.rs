@@ -45,6 +45,8 @@ const PERMIT_BYTES: usize = 1 << 10;
 const SHARE_BYTES: usize = 16 << 10;
 /// A transaction takes no further sets once it has this many bytes.
 const BATCH_BYTES: usize = 8 << 20;
+/// How long a change waits for a retry of a failed commit, before it is refused.
+const RETRY_WAIT_MAX: Duration = Duration::from_millis(400);
 
 /// When a change is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -108,6 +110,8 @@ struct Backend<C> {
     arrived: Notify,
     /// Tells the committer to commit without waiting for more sets.
     flush: Notify,
+    /// Tells the committer to retry a failed commit soon, because changes are refused until then.
+    retry: Notify,
     progress: watch::Sender<Progress>,
     /// Set from a failed commit until the next success.
     is_failing: AtomicBool,
@@ -254,6 +258,7 @@ impl<C> Journal<C> {
             }),
             arrived: Notify::new(),
             flush: Notify::new(),
+            retry: Notify::new(),
             progress: watch::Sender::default(),
             is_failing: AtomicBool::new(false),
         });
@@ -308,6 +313,18 @@ impl<C> Journal<C> {
         is_refusing.then(|| backend.failure())
     }
 
+    /// Waits for one more attempt to write what could not be written.
+    async fn wait_for_retry(&self) {
+        let Some(backend) = &self.backend else { return };
+        let mut progress = backend.progress.subscribe();
+        let tries_before = progress.borrow().failed_tries;
+        backend.retry.notify_one();
+        let is_tried = |progress: &Progress| {
+            progress.failure.is_none() || progress.failed_tries > tries_before
+        };
+        let _ = tokio::time::timeout(RETRY_WAIT_MAX, progress.wait_for(is_tried)).await;
+    }
+
     /// Whether failed commits are retried, because their changes are already acknowledged.
     fn retries_commits(&self) -> bool {
         self.durability == Durability::Interval
@@ -317,8 +334,12 @@ impl<C> Journal<C> {
     ///
     /// # Errors
     /// [`EngineError::JournalBusy`] if there is none within the configured time. With
-    /// [`Durability::Interval`], the error of the last commit while commits fail.
+    /// [`Durability::Interval`], the error of the last commit while commits fail, after one more
+    /// attempt.
     pub(crate) async fn permit(&self, bytes: usize) -> Result<Permit, EngineError> {
+        if self.refusal().is_some() {
+            self.wait_for_retry().await;
+        }
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }

@@ -39,7 +39,8 @@ const CHECKPOINT_BYTES: usize = 4 << 20;
 const CHECKPOINT_BYTES_PREWRITING: usize = 1 << 20;
 /// Pause after a failed commit before an empty commit probes the store.
 const PROBE_PAUSE: Duration = Duration::from_secs(30);
-/// Pause before a failed commit is retried. Doubles with each attempt, up to `RETRY_PAUSE_MAX`.
+/// Pause before a failed commit is retried. Doubles with each attempt, up to `RETRY_PAUSE_MAX`,
+/// unless changes are refused.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Maximum retries at shutdown, which take about three seconds.
@@ -385,9 +386,16 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
             return;
         }
         if self.retries > 0 {
-            // A task that waits for queued sets triggers the next attempt immediately.
-            let asked = backend.flush.notified();
-            let _ = tokio::time::timeout(self.retry_pause(), asked).await;
+            let refused = async {
+                tokio::time::sleep(RETRY_PAUSE_MIN).await;
+                backend.retry.notified().await;
+            };
+            tokio::select! {
+                // A task that waits for queued sets triggers the next attempt immediately.
+                () = backend.flush.notified() => {}
+                () = refused => {}
+                () = tokio::time::sleep(self.retry_pause()) => {}
+            }
             return;
         }
         if backend.is_failing() {

@@ -147,6 +147,50 @@ async fn interval_acknowledged_changes_are_written_once_disk_has_room() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn interval_write_is_accepted_as_soon_as_disk_has_room() {
+    let world = World::new(interval(SECOND));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    world.store.fail_all_commits();
+    bot.say("a", "one").await.unwrap();
+    // The pauses between two attempts have grown.
+    sleep(60 * SECOND).await;
+    assert!(is_full(&bot.say("a", "refused").await));
+    world.store.forgive();
+    let before = world.machine_now();
+    bot.say("a", "two").await.unwrap();
+    let waited_ms = world.machine_now().since(before);
+    assert!(waited_ms < 500, "{waited_ms} ms");
+    assert_eq!(bot.journal("a", None).await.unwrap(), ["one", "two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn interval_flood_of_writes_causes_few_commits_while_disk_is_full() {
+    let world = World::new(interval(SECOND));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    world.store.fail_all_commits();
+    bot.say("a", "one").await.unwrap();
+    sleep(60 * SECOND).await;
+    let (commits, before) = (world.store.commits(), world.machine_now());
+    for _ in 0..10 {
+        let mut writers = JoinSet::new();
+        for number in 0..100 {
+            let bot = bot.clone();
+            writers.spawn(async move { bot.say(&format!("s{number}"), "refused").await });
+        }
+        for refused in writers.join_all().await {
+            assert!(is_full(&refused));
+        }
+    }
+    let (tries, ms) = (
+        world.store.commits() - commits,
+        world.machine_now().since(before),
+    );
+    assert!(tries <= 20 && ms <= 5_000, "{tries} commits in {ms} ms");
+}
+
+#[tokio::test(start_paused = true)]
 async fn interval_journal_read_retries_commit_at_once() {
     let world = World::new(interval(1_000 * SECOND));
     let engine = world.open().await;
