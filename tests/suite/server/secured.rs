@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use memoird_proto::v1::ListSessionsRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
 use crate::harness::{
@@ -325,6 +326,34 @@ async fn unix_socket_identifies_peers_by_uid() {
     assert!(second.stderr.contains("cannot listen"), "{second:?}");
     daemon.stop().await;
     assert!(!path.exists(), "it leaves no socket");
+}
+
+#[tokio::test]
+async fn wrong_keys_over_unix_socket_are_delayed() {
+    let home = tempfile::tempdir().expect("a directory");
+    let path = home.path().join("grpc.sock");
+    let setup = Setup::default().two_tenants("", "");
+    let _daemon = Daemon::with(setup.listen(&format!("unix:{}", path.display()))).await;
+    let guess = |number: usize| {
+        let mut guessing = sessions_at_socket(&path, Some(&format!("guess-{number}")));
+        async move { guessing.append(append("chat", [user("hi")])).await }
+    };
+    for number in 0..20 {
+        refused(guess(number).await, Code::Unauthenticated, "WRONG_KEY");
+    }
+    // A wrong key is answered later than a good key sent after it.
+    let mut guesses = JoinSet::new();
+    for number in 20..28 {
+        guesses.spawn(guess(number));
+    }
+    let mut client = sessions_at_socket(&path, Some(Setup::ALPHA));
+    for text in ["one", "two", "three"] {
+        say(&mut client, "chat", text).await;
+    }
+    assert!(guesses.try_join_next().is_none(), "a guess was as fast");
+    for answer in guesses.join_all().await {
+        refused(answer, Code::Unauthenticated, "WRONG_KEY");
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Delays responses to wrong keys, per client address.
+//! Delays responses to wrong keys, per client address or, on a Unix socket, per user.
 //!
 //! The first few are immediate. Each further one is delayed more, up to a maximum, beyond which
 //! there is no response.
@@ -10,8 +10,10 @@ use hashlink::LruCache;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Maximum number of tracked addresses.
-const ADDRESSES_MAX: usize = 4_096;
+use super::Peer;
+
+/// Maximum number of tracked clients.
+const CLIENTS_MAX: usize = 4_096;
 /// Wrong keys without a delay, after a period without any.
 const FREE: u32 = 10;
 /// Interval that allows one more wrong key.
@@ -21,33 +23,36 @@ const DELAY_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct WrongKeys {
-    /// When the wrong keys of each address are covered by the allowed rate.
-    paid_at: Mutex<LruCache<IpAddr, Instant>>,
+    /// When the wrong keys of each client are covered by the allowed rate.
+    paid_at: Mutex<LruCache<Client, Instant>>,
 }
+
+/// IP address, and user of a Unix socket. One of them is set.
+type Client = (Option<IpAddr>, Option<u32>);
 
 impl Default for WrongKeys {
     fn default() -> Self {
         Self {
-            paid_at: Mutex::new(LruCache::new(ADDRESSES_MAX)),
+            paid_at: Mutex::new(LruCache::new(CLIENTS_MAX)),
         }
     }
 }
 
 impl WrongKeys {
     /// Counts a wrong key and returns the delay of its response, if it gets one.
-    pub(crate) fn delay(&self, address: IpAddr) -> Option<Duration> {
-        self.delay_at(address, super::now())
+    pub(crate) fn delay(&self, peer: Peer) -> Option<Duration> {
+        self.delay_at((peer.address, peer.uid), super::now())
     }
 
-    fn delay_at(&self, address: IpAddr, now: Instant) -> Option<Duration> {
+    fn delay_at(&self, client: Client, now: Instant) -> Option<Duration> {
         let mut paid_at = self.paid_at.lock();
-        let before = paid_at.get(&address).copied();
+        let before = paid_at.get(&client).copied();
         let paid = before.unwrap_or(now).max(now) + INTERVAL;
         let delay = paid.saturating_duration_since(now + INTERVAL * FREE);
         if delay > DELAY_MAX {
             return None;
         }
-        paid_at.insert(address, paid);
+        paid_at.insert(client, paid);
         Some(delay)
     }
 }
@@ -60,7 +65,10 @@ mod tests {
     fn wrong_keys_are_delayed_increasingly_and_recover() {
         let wrong_keys = WrongKeys::default();
         let now = crate::connections::now();
-        let delay = |last: u8, now| wrong_keys.delay_at(IpAddr::from([10, 0, 0, last]), now);
+        let delay = |last: u8, now| {
+            let client = (Some(IpAddr::from([10, 0, 0, last])), None);
+            wrong_keys.delay_at(client, now)
+        };
         let first: Vec<_> = (0..FREE).map(|_| delay(1, now)).collect();
         assert_eq!(first, [Some(Duration::ZERO); FREE as usize]);
         assert_eq!(delay(1, now), Some(INTERVAL));
@@ -77,5 +85,9 @@ mod tests {
         assert_eq!(delay(1, now + INTERVAL), None);
         let later = now + DELAY_MAX + INTERVAL * (FREE + 1);
         assert_eq!(delay(1, later), Some(Duration::ZERO));
+        let of_user = |uid| wrong_keys.delay_at((None, Some(uid)), now);
+        let first: Vec<_> = (0..=FREE).map(|_| of_user(7)).collect();
+        assert_eq!(first.last(), Some(&Some(INTERVAL)));
+        assert_eq!(of_user(8), Some(Duration::ZERO));
     }
 }

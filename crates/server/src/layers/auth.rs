@@ -111,11 +111,8 @@ impl Auth {
             }
             AuthError::WrongKey => {
                 warn!(?address, ?uid, "a call came with a wrong key");
-                let delay = address.map(|address| self.wrong_keys.delay(address));
-                (
-                    &self.denied.wrong_key,
-                    delay.unwrap_or(Some(Duration::ZERO)),
-                )
+                let delay = self.wrong_keys.delay(connection.peer);
+                (&self.denied.wrong_key, delay)
             }
             AuthError::WrongCertificate => {
                 let names = connection.certificate();
