@@ -3,6 +3,7 @@
 //! Counts are limited in total and per address. A connection is unauthenticated
 //! until it shows a valid key. When there is no room, the oldest of these is closed.
 
+mod authority;
 pub(crate) mod config;
 mod deferred_poll;
 mod io;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use memoird_proto::v1::ListSessionsRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
@@ -354,6 +355,65 @@ async fn wrong_keys_over_unix_socket_are_delayed() {
     for answer in guesses.join_all().await {
         refused(answer, Code::Unauthenticated, "WRONG_KEY");
     }
+}
+
+/// gRPC's C core sends the path of the socket, percent-encoded, as the authority of each call.
+#[tokio::test]
+async fn socket_path_as_authority_is_accepted() {
+    const WINDOW_UPDATE: u8 = 8;
+    let home = tempfile::tempdir().expect("a directory");
+    let path = home.path().join("grpc.sock");
+    let setup = Setup::default().listen(&format!("unix:{}", path.display()));
+    let _daemon = Daemon::with(setup).await;
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        let length = u8::try_from(payload.len()).expect("a short frame");
+        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+    };
+    // As sent by grpcio 1.85.
+    let field = |name: &str, value: &str| {
+        let text = |text: &str| {
+            let length = u8::try_from(text.len()).expect("a short text");
+            [&[length], text.as_bytes()].concat()
+        };
+        [vec![0x40], text(name), text(value)].concat()
+    };
+    let fields = [
+        field(":path", "/memoird.v1.SessionService/ListSessions"),
+        field(":authority", "tmp%2Fmemoird%2Fgrpc.sock"),
+        vec![0x83, 0x86],
+        field("content-type", "application/grpc"),
+        field("te", "trailers"),
+    ]
+    .concat();
+    // The second call has indices of the fields that the first one has sent.
+    let again = [0xc1, 0xc0, 0x83, 0x86, 0xbf, 0xbe];
+    let mut socket = UnixStream::connect(&path).await.expect("connected");
+    let sent = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, 0, &[]),
+        frame(1, 4, 1, &fields),
+        frame(0, 1, 1, &[0; 5]),
+    ];
+    socket.write_all(&sent.concat()).await.expect("sent");
+    let mut answered = Vec::new();
+    while answered.len() < 2 {
+        let mut header = [0; 9];
+        socket.read_exact(&mut header).await.expect("a frame");
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        let mut payload = vec![0; length as usize];
+        socket.read_exact(&mut payload).await.expect("its payload");
+        let (kind, stream) = (header[3], header[8]);
+        let is_first = stream > 0 && !answered.contains(&stream);
+        if is_first && kind != WINDOW_UPDATE {
+            assert_eq!((kind, payload.first()), (1, Some(&0x88)), "status 200");
+            answered.push(stream);
+            if stream == 1 {
+                let second = [frame(1, 4, 3, &again), frame(0, 1, 3, &[0; 5])];
+                socket.write_all(&second.concat()).await.expect("sent");
+            }
+        }
+    }
+    assert_eq!(answered, [1, 3]);
 }
 
 #[tokio::test]

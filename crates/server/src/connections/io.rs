@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::Connection;
+use super::authority::AuthorityRewriter;
 
 /// The HTTP/2 preface (RFC 9113, section 3.4), and the header of the frame that follows.
 const PREFACE_BYTES: usize = 24 + 9;
@@ -37,6 +38,8 @@ pub(crate) struct LimitedStream<S> {
     /// Runs while nothing can be written.
     stalled: Option<Pin<Box<Sleep>>>,
     pace: ReadRate,
+    /// Set for a Unix socket.
+    authority: Option<AuthorityRewriter>,
 }
 
 /// Rate limit for reading from an unauthenticated connection.
@@ -50,7 +53,9 @@ struct ReadRate {
 
 impl<S> LimitedStream<S> {
     pub(super) fn new(stream: S, connection: Arc<Connection>, write_timeout: Duration) -> Self {
+        let is_unix = connection.peer.uid.is_some();
         Self {
+            authority: is_unix.then(AuthorityRewriter::default),
             stream,
             connection,
             missing: PREFACE_BYTES,
@@ -163,6 +168,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
             Pin::new(&mut self.stream).poll_read(context, buffer)
         };
         let read = buffer.filled().len() - before;
+        if let Some(authority) = &mut self.authority {
+            authority.rewrite(&mut buffer.filled_mut()[before..]);
+        }
         self.connection.readable.take(read);
         if self.missing > 0 {
             self.missing = self.missing.saturating_sub(read);
