@@ -738,20 +738,24 @@ async fn words_of_pruned_turns_leave_the_files() {
         ..JournalConfig::default()
     };
     let fixture = open_with(dir.path(), SearchConfig::default(), journal).await;
-    let owned: Vec<String> = (0..200).map(|name| format!("zqname{name}x")).collect();
+    let owned: Vec<String> = (0..2_000).map(|name| format!("zqname{name}x")).collect();
     let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
-    fixture.say("acme", "gone", &texts).await;
+    for (session, texts) in texts.chunks(200).enumerate() {
+        fixture.say("acme", &format!("gone{session}"), texts).await;
+    }
     fixture.say("acme", "live", &["three teas"]).await;
     assert_eq!(fixture.found("tea").await.len(), 1);
     assert!(has_bytes(&dir, b"qname"));
-    fixture.end("acme", "gone").await;
+    for session in 0..10 {
+        fixture.end("acme", &format!("gone{session}")).await;
+    }
     let mut hours = 0;
     while has_bytes(&dir, b"qname") {
         tokio::time::sleep(Duration::from_secs(20 * 60)).await;
         hours += 1;
         assert!(hours < 12, "retention left words in a file");
     }
-    assert_eq!(fixture.search.counts().forgotten, 200);
+    assert_eq!(fixture.search.counts().forgotten, 2_000);
     fixture.close().await;
 }
 
