@@ -761,7 +761,8 @@ class SyncCalls:
         timeout: float | None = None,
     ) -> CommitExtractionResponse:
         """Stores the facts found in leased turns and marks the turns as extracted, atomically. A
-        repeat with the same facts returns the same response.
+        repeat with the same facts returns the same response. Fails with LEASE_LOST, and stores
+        nothing, if the lease has expired, or if a leased turn was updated or rewound since.
         """
         request = CommitExtractionRequest(
             lease=lease,
@@ -1683,7 +1684,8 @@ class AsyncCalls:
         timeout: float | None = None,
     ) -> CommitExtractionResponse:
         """Stores the facts found in leased turns and marks the turns as extracted, atomically. A
-        repeat with the same facts returns the same response.
+        repeat with the same facts returns the same response. Fails with LEASE_LOST, and stores
+        nothing, if the lease has expired, or if a leased turn was updated or rewound since.
         """
         request = CommitExtractionRequest(
             lease=lease,

@@ -2421,8 +2421,8 @@ class EraseSessionResponse:
     outside: list[str] = field(default_factory=list)
     """Human-readable list of data that memoird cannot remove. It has a line for each generation
     passed to a hook, for each commit that still contains the data because of `erase:
-    tombstone`, and for the tenant's documents, if any, because they have no owner. Backups are
-    never listed.
+    tombstone`, for each copy of an erased generation, and for the tenant's documents, if any,
+    because they have no owner. Backups are never listed.
     """
 
 
@@ -2449,8 +2449,9 @@ class EraseSubjectResponse:
     outside: list[str] = field(default_factory=list)
     """Human-readable list of data that memoird cannot remove. It has a line for each generation
     passed to a hook, for each commit that still contains the data because of `erase:
-    tombstone`, and for the tenant's documents, if any, because they have no owner. Backups are
-    never listed.
+    tombstone`, for each copy of an erased generation, for each generation that belonged to the
+    subject until its subject was changed, and for the tenant's documents, if any, because they
+    have no owner. Backups are never listed.
     """
 
 
@@ -2477,8 +2478,9 @@ class GetErasureResponse:
     outside: list[str] = field(default_factory=list)
     """Human-readable list of data that memoird cannot remove. It has a line for each generation
     passed to a hook, for each commit that still contains the data because of `erase:
-    tombstone`, and for the tenant's documents, if any, because they have no owner. Backups are
-    never listed.
+    tombstone`, for each copy of an erased generation, for each generation that belonged to the
+    subject until its subject was changed, and for the tenant's documents, if any, because they
+    have no owner. Backups are never listed.
     """
     waits_for: str = ""
     """Human-readable reason why the job is waiting, or what it is doing outside the journal: a

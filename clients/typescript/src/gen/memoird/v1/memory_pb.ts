@@ -2595,7 +2595,8 @@ export const MemoryService: GenService<{
   },
   /**
    * Stores the facts found in leased turns and marks the turns as extracted, atomically. A repeat
-   * with the same facts returns the same response.
+   * with the same facts returns the same response. Fails with LEASE_LOST, and stores nothing, if
+   * the lease has expired, or if a leased turn was updated or rewound since.
    *
    * @generated from rpc memoird.v1.MemoryService.CommitExtraction
    */

@@ -2047,7 +2047,8 @@ export type EraseSessionResponse = Message<"memoird.v1.EraseSessionResponse"> & 
   /**
    * Human-readable list of data that memoird cannot remove. It has a line for each generation
    * passed to a hook, for each commit that still contains the data because of `erase: tombstone`,
-   * and for the tenant's documents, if any, because they have no owner. Backups are never listed.
+   * for each copy of an erased generation, and for the tenant's documents, if any, because they
+   * have no owner. Backups are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -2113,7 +2114,9 @@ export type EraseSubjectResponse = Message<"memoird.v1.EraseSubjectResponse"> & 
   /**
    * Human-readable list of data that memoird cannot remove. It has a line for each generation
    * passed to a hook, for each commit that still contains the data because of `erase: tombstone`,
-   * and for the tenant's documents, if any, because they have no owner. Backups are never listed.
+   * for each copy of an erased generation, for each generation that belonged to the subject until
+   * its subject was changed, and for the tenant's documents, if any, because they have no owner.
+   * Backups are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -2179,7 +2182,9 @@ export type GetErasureResponse = Message<"memoird.v1.GetErasureResponse"> & {
   /**
    * Human-readable list of data that memoird cannot remove. It has a line for each generation
    * passed to a hook, for each commit that still contains the data because of `erase: tombstone`,
-   * and for the tenant's documents, if any, because they have no owner. Backups are never listed.
+   * for each copy of an erased generation, for each generation that belonged to the subject until
+   * its subject was changed, and for the tenant's documents, if any, because they have no owner.
+   * Backups are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
