@@ -12,11 +12,12 @@
 #[cfg(feature = "encryption")]
 mod encrypted;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -64,26 +65,88 @@ impl Layout {
     }
 }
 
-/// Returns the numbers, from 1, of pages whose unused space is not empty.
+/// A database file that is read and written next to SQLite.
 ///
-/// The log of a plain file is not searched.
-///
-/// # Errors
-/// If the file cannot be read, or is a plain file of 128 GiB or more without pointer maps.
-pub fn find(path: &Path, key: Option<&DataKey>) -> Result<Vec<u64>, StoreError> {
-    #[cfg(feature = "encryption")]
-    if let Some(key) = key {
-        return encrypted::find(path, key);
-    }
-    #[cfg(not(feature = "encryption"))]
-    // Keys do not exist without the feature.
-    let _ = key;
-    find_in(path, MAPPED_FROM)
+/// SQLite's locks belong to the process: closing any descriptor of a file releases them. Without
+/// them, another program that closes the file, like `sqlite3`, deletes the log. So this value must
+/// outlive all connections to the file.
+#[derive(Debug)]
+pub struct GapFile {
+    path: PathBuf,
+    /// Opened at the first use.
+    file: Mutex<Option<Arc<File>>>,
 }
 
-fn find_in(path: &Path, mapped_from: u64) -> Result<Vec<u64>, StoreError> {
-    let read = |error| unusable(path, error);
-    let file = File::open(path).map_err(read)?;
+impl GapFile {
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            file: Mutex::default(),
+        }
+    }
+
+    fn open(&self) -> Result<Arc<File>, StoreError> {
+        let failed = |error| unusable(&self.path, error);
+        let mut opened = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*opened {
+            let (held, named) = (file.metadata(), fs::metadata(&self.path));
+            let (held, named) = (held.map_err(failed)?, named.map_err(failed)?);
+            // The search index may have been replaced.
+            if (held.dev(), held.ino()) == (named.dev(), named.ino()) {
+                return Ok(Arc::clone(file));
+            }
+        }
+        let file = File::options().read(true).write(true).open(&self.path);
+        let file = Arc::new(file.map_err(failed)?);
+        *opened = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Returns the numbers, from 1, of pages whose unused space is not empty.
+    ///
+    /// The log of a plain file is not searched.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is a plain file of 128 GiB or more without pointer maps.
+    pub fn find(&self, key: Option<&DataKey>) -> Result<Vec<u64>, StoreError> {
+        #[cfg(feature = "encryption")]
+        if let Some(key) = key {
+            return encrypted::find(&self.path, key);
+        }
+        #[cfg(not(feature = "encryption"))]
+        // Keys do not exist without the feature.
+        let _ = key;
+        find_in(self, MAPPED_FROM)
+    }
+
+    /// Clears the unused space of these pages in batches.
+    ///
+    /// `writer` returns the single write connection; holding it blocks other writers. Returns false
+    /// if a reader holds an older snapshot.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn clear<W: std::ops::Deref<Target = Connection>>(
+        &self,
+        key: Option<&DataKey>,
+        pages: &[u64],
+        wait: Duration,
+        writer: impl FnMut() -> W,
+    ) -> Result<bool, StoreError> {
+        #[cfg(feature = "encryption")]
+        if key.is_some() {
+            return encrypted::clear(pages, wait, writer);
+        }
+        #[cfg(not(feature = "encryption"))]
+        // Keys do not exist without the feature.
+        let _ = key;
+        clear_in(self, pages, wait, writer, MAPPED_FROM)
+    }
+}
+
+fn find_in(of: &GapFile, mapped_from: u64) -> Result<Vec<u64>, StoreError> {
+    let read = |error| unusable(&of.path, error);
+    let file = of.open()?;
     let pages = file.metadata().map_err(read)?.len() / PAGE_BYTES as u64;
     let mut found = Vec::new();
     let mut bytes = vec![0; READ_PAGES * PAGE_BYTES];
@@ -110,43 +173,15 @@ fn find_in(path: &Path, mapped_from: u64) -> Result<Vec<u64>, StoreError> {
     Ok(found)
 }
 
-/// Clears the unused space of these pages in batches.
-///
-/// `writer` returns the single write connection; holding it blocks other writers. Returns false if
-/// a reader holds an older snapshot.
-///
-/// # Errors
-/// If the file cannot be written.
-pub fn clear<W: std::ops::Deref<Target = Connection>>(
-    path: &Path,
-    key: Option<&DataKey>,
-    pages: &[u64],
-    wait: Duration,
-    writer: impl FnMut() -> W,
-) -> Result<bool, StoreError> {
-    #[cfg(feature = "encryption")]
-    if key.is_some() {
-        return encrypted::clear(pages, wait, writer);
-    }
-    #[cfg(not(feature = "encryption"))]
-    // Keys do not exist without the feature.
-    let _ = key;
-    clear_in(path, pages, wait, writer, MAPPED_FROM)
-}
-
 fn clear_in<W: std::ops::Deref<Target = Connection>>(
-    path: &Path,
+    of: &GapFile,
     pages: &[u64],
     wait: Duration,
     mut writer: impl FnMut() -> W,
     mapped_from: u64,
 ) -> Result<bool, StoreError> {
-    let failed = |error| unusable(path, error);
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .open(path)
-        .map_err(failed)?;
+    let failed = |error| unusable(&of.path, error);
+    let file = of.open()?;
     for part in pages.chunks(CLEARED_AT_ONCE) {
         let connection = writer();
         // Now the file has the newest version of every page, and only this writer may change it.
@@ -262,7 +297,7 @@ mod tests {
     }
 
     /// Creates a file with moved and deleted rows. Rows of 10,000 bytes have overflow pages.
-    fn used_file(dir: &Path, auto_vacuum: &str) -> (std::path::PathBuf, Connection) {
+    fn used_file(dir: &Path, auto_vacuum: &str) -> (PathBuf, Connection) {
         let path = dir.join(format!("{auto_vacuum}.db"));
         let connection = Connection::open(&path).expect("a file");
         let pragmas = format!(
@@ -287,10 +322,10 @@ mod tests {
     fn large_file_is_cleared_using_its_pointer_map() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, connection) = used_file(dir.path(), "INCREMENTAL");
-        let by_byte = find_in(&path, u64::MAX).expect("read");
+        let by_byte = find_in(&GapFile::new(&path), u64::MAX).expect("read");
         assert!(!by_byte.is_empty(), "or nothing is shown");
         assert_eq!(
-            find_in(&path, 1).expect("read"),
+            find_in(&GapFile::new(&path), 1).expect("read"),
             by_byte,
             "the map says the same"
         );
@@ -317,16 +352,22 @@ mod tests {
         file.read_exact_at(&mut kept, at).expect("a page");
         file.write_all_at(&[13, 0, 0, 0, 0, 0x0f, 0], at)
             .expect("written");
-        assert!(find_in(&path, u64::MAX).expect("read").contains(&long));
+        assert!(
+            find_in(&GapFile::new(&path), u64::MAX)
+                .expect("read")
+                .contains(&long)
+        );
         assert_eq!(
-            find_in(&path, 1).expect("read"),
+            find_in(&GapFile::new(&path), 1).expect("read"),
             by_byte,
             "the map knows better"
         );
         file.write_all_at(&kept, at).expect("written back");
         let wait = Duration::from_secs(5);
-        assert!(clear_in(&path, &by_byte, wait, || &connection, 1).expect("cleared"));
-        assert!(find_in(&path, 1).expect("read").is_empty());
+        assert!(
+            clear_in(&GapFile::new(&path), &by_byte, wait, || &connection, 1).expect("cleared")
+        );
+        assert!(find_in(&GapFile::new(&path), 1).expect("read").is_empty());
         let check: String = connection
             .query_row("PRAGMA integrity_check", [], |row| row.get(0))
             .expect("checked");
@@ -337,7 +378,7 @@ mod tests {
     fn large_file_without_pointer_map_is_an_error() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, _connection) = used_file(dir.path(), "NONE");
-        let refused = find_in(&path, 1).expect_err("it cannot be told");
+        let refused = find_in(&GapFile::new(&path), 1).expect_err("it cannot be told");
         assert!(refused.to_string().contains("not listed"), "{refused}");
     }
 }

@@ -61,11 +61,12 @@ use crate::checksum::TurnCounters;
 use crate::lock::DirLock;
 use crate::rows::GenerationRow;
 use crate::sqlite_file::{empty_log, open_for_inspection};
+use crate::sqlite_gaps::GapFile;
 use crate::{
     CleanupPending, ClockAnchor, DataKey, EndedRecord, ErasedRows, GenerationOwner, JournalPage,
     JournalRange, PrewritePart, PruneBefore, PruneBounds, PruningPending, PurgeStep, READERS_MAX,
     SearchIndex, StaleBase, Store, StoreError, TableBody, TurnCounts, WrittenTurn, WrittenTurns,
-    erase, lock, sqlite_gaps,
+    erase, lock,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +131,8 @@ pub struct SqliteStore {
     is_log_stale: AtomicBool,
     /// When the unused space of pages is cleared next, on the timeline of prunings.
     gaps_due: AtomicU64,
+    /// Declared after the connections, which it must outlive.
+    gaps: GapFile,
     /// Declared last, so that the connections are closed before the lock is released.
     _lock: DirLock,
 }
@@ -163,6 +166,7 @@ impl SqliteStore {
             // A crash may have left deleted turns in the log.
             is_log_stale: AtomicBool::new(true),
             gaps_due: AtomicU64::new(0),
+            gaps: GapFile::new(&dir.join(JOURNAL)),
             _lock: lock,
         })
     }
@@ -203,8 +207,8 @@ impl SqliteStore {
     /// Overwrites the unused space of pages. Returns false if a reader holds an older snapshot.
     fn clear_gaps(&self) -> Result<bool, StoreError> {
         let key = self.options.key.as_ref();
-        let pages = sqlite_gaps::find(&self.path, key)?;
-        sqlite_gaps::clear(&self.path, key, &pages, EMPTY_LOG_WAIT, || {
+        let pages = self.gaps.find(key)?;
+        self.gaps.clear(key, &pages, EMPTY_LOG_WAIT, || {
             WriterConnection(self.writer())
         })
     }

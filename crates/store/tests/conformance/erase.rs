@@ -8,7 +8,7 @@ use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_store::{
     DataKey, EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureStage, SqliteOptions,
-    SqliteStore, Store, encoding, sqlite_gaps,
+    SqliteStore, Store, encoding, sqlite_gaps::GapFile,
 };
 
 use crate::chat::{Chat, begun, named};
@@ -328,7 +328,9 @@ pub(crate) fn no_byte_is_left(key: Option<DataKey>, places: impl Fn(&Path, &str)
             // Unused space rarely contains the searched text, so check that it is empty. The
             // completion of the job was written after it was cleared.
             assert!(!store.clean_pages(16).unwrap().log);
-            let gaps = sqlite_gaps::find(&dir.path().join("journal.db"), key.as_ref()).unwrap();
+            let gaps = GapFile::new(&dir.path().join("journal.db"))
+                .find(key.as_ref())
+                .unwrap();
             assert!(
                 gaps.is_empty(),
                 "seed {number}, session {session}: {gaps:?}"

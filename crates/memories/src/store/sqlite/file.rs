@@ -9,7 +9,7 @@ use std::time::Duration;
 use memoird_core::ids::TenantId;
 use memoird_store::DataKey;
 use memoird_store::sqlite_file::empty_log;
-use memoird_store::sqlite_gaps;
+use memoird_store::sqlite_gaps::GapFile;
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::files::FilesOptions;
@@ -30,6 +30,8 @@ pub(super) struct TenantFile {
     /// Only the last connection checkpoints the WAL, and readers cannot.
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Connection>,
+    /// Declared after the connections, which it must outlive.
+    gaps: GapFile,
 }
 
 /// Time for which truncating the WAL waits for readers. Writes wait in the meantime.
@@ -49,6 +51,7 @@ impl TenantFile {
             key: options.key,
             readers: Mutex::default(),
             writer: Mutex::new(writer),
+            gaps: GapFile::new(path),
         })
     }
 }
@@ -95,14 +98,8 @@ impl TenantBackend for TenantFile {
             return Ok(false);
         }
         let key = self.key.as_ref();
-        let pages = sqlite_gaps::find(&self.path, key)?;
+        let pages = self.gaps.find(key)?;
         let writer = || lock(&self.writer);
-        Ok(sqlite_gaps::clear(
-            &self.path,
-            key,
-            &pages,
-            TRUNCATE_TIMEOUT,
-            writer,
-        )?)
+        Ok(self.gaps.clear(key, &pages, TRUNCATE_TIMEOUT, writer)?)
     }
 }

@@ -38,6 +38,7 @@ use super::row::whole;
 use crate::conversion::wipe;
 use crate::search::MARK;
 use crate::sqlite_file::{SqliteFile, damaged, unusable};
+use crate::sqlite_gaps::GapFile;
 use crate::{
     DataKey, IndexBounds, IndexStep, PurgeStep, SearchFilter, SearchIndex, SearchMatches,
     StoreError, lock,
@@ -85,6 +86,8 @@ pub(super) struct SearchFile {
     /// Dropped before the writer: only the last connection checkpoints the log on close.
     readers: Mutex<Readers>,
     writer: Mutex<IndexWriter>,
+    /// Declared after the connections, which it must outlive.
+    gaps: GapFile,
     /// Set by a search that finds the file damaged.
     is_damaged: AtomicBool,
 }
@@ -134,8 +137,10 @@ impl TenantRange {
 
 impl SearchFile {
     pub(super) fn new(dir: &Path, key: Option<DataKey>) -> Self {
+        let path = index_file(dir);
         Self {
-            path: index_file(dir),
+            gaps: GapFile::new(&path),
+            path,
             key,
             readers: Mutex::default(),
             writer: Mutex::default(),

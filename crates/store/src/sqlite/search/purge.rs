@@ -9,7 +9,6 @@ use rusqlite::Connection;
 
 use super::{SearchFile, SqliteStore, add};
 use crate::sqlite_file::empty_log;
-use crate::sqlite_gaps;
 use crate::{IndexBounds, PurgeStep, StoreError};
 
 /// FTS5 pages written per step.
@@ -69,11 +68,11 @@ fn clear(file: &SearchFile) -> Result<bool, StoreError> {
         return Ok(false);
     }
     let key = file.key.as_ref();
-    let pages = sqlite_gaps::find(&file.path, key)?;
+    let pages = file.gaps.find(key)?;
     match file.lock().existing()? {
-        Some(connection) => {
-            sqlite_gaps::clear(&file.path, key, &pages, EMPTY_LOG_WAIT, || &*connection)
-        }
+        Some(connection) => file
+            .gaps
+            .clear(key, &pages, EMPTY_LOG_WAIT, || &*connection),
         None => Ok(true),
     }
 }

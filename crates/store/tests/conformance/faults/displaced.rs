@@ -72,3 +72,32 @@ fn commit_after_data_dir_was_moved_back_succeeds() {
     };
     assert!(commit_after(moved_and_back).is_none());
 }
+
+/// Whether this process holds a lock on a file, without which another program that closes the
+/// database deletes its log.
+#[cfg(target_os = "linux")]
+fn is_locked(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let inode = fs::metadata(path).unwrap().ino();
+    let process = std::process::id();
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    locks.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_of_file = fields
+            .iter()
+            .any(|field| field.ends_with(&format!(":{inode}")));
+        is_of_file && fields.contains(&"POSIX") && fields.contains(&process.to_string().as_str())
+    })
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn clearing_pages_keeps_locks_of_the_database() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("data");
+    let store = open(&dir);
+    talk(&store, "one", 1);
+    assert!(is_locked(&dir.join("journal.db")));
+    assert!(!store.clean_pages(1_000).unwrap().log);
+    assert!(is_locked(&dir.join("journal.db")));
+}
