@@ -12,6 +12,7 @@ mod commit;
 mod connect;
 mod error;
 mod events;
+mod live_counts;
 mod members;
 mod owner;
 mod parts;
@@ -356,13 +357,7 @@ impl Store for PgStore {
     }
 
     fn live_counts(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
-        let sql = "SELECT tenant, count(*) FROM memoird.generations WHERE ended_at IS NULL
-                   GROUP BY tenant";
-        let rows = self.database.query(sql, &[])?;
-        let counts = rows.iter();
-        counts
-            .map(|row| Ok((row.id(0, TenantId::parse)?, row.count(1)?)))
-            .collect()
+        self.database.call(live_counts::read)
     }
 
     fn live_page(&self, query: &LiveQuery) -> Result<Vec<(SessionKey, Head)>, StoreError> {

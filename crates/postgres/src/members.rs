@@ -15,6 +15,25 @@ use crate::values::{Ulid, get, whole};
 
 /// Time since its last heartbeat after which a member counts as gone.
 pub(crate) const EXPIRED_AFTER: &str = "interval '5 seconds'";
+/// Whether a member whose last heartbeat is in this column is live, as SQL.
+///
+/// A heartbeat in the future is from before a step back of the database's clock. A live member sends
+/// another one within half a second.
+pub(crate) fn is_here(seen: &str) -> String {
+    format!("{seen} BETWEEN now() - {EXPIRED_AFTER} AND now() + {EXPIRED_AFTER}")
+}
+
+/// Statement that shortens another daemon's lease if the database's clock stepped back.
+///
+/// If that daemon is gone, its lease would expire only once the clock has caught up. `$1` is this
+/// process. `lease` is the duration as an SQL interval.
+pub(crate) fn shorten_lease(lease: &str) -> String {
+    format!(
+        "UPDATE memoird.owner SET expires_at = now() + {lease}
+         WHERE node <> $1 AND expires_at > now() + 2 * {lease}"
+    )
+}
+
 /// Maximum advance of a member's timeline, in milliseconds, between two heartbeats.
 const STEP_MAX_MS: u32 = 5_000;
 /// Time since its last heartbeat after which a member's row is deleted.
@@ -71,7 +90,8 @@ pub(crate) async fn sync_clock(
 /// The most advanced timeline of the other live members, by the database's clock.
 pub(crate) async fn steady(client: &Client, node: Ulid) -> Result<Option<Steady>, StoreError> {
     let sql = format!(
-        "SELECT max(steady + (extract(epoch FROM clock_timestamp() - seen) * 1000)::int8)
+        "SELECT max(steady
+             + greatest((extract(epoch FROM clock_timestamp() - seen) * 1000)::int8, 0))
          FROM memoird.members WHERE node <> $1 AND seen > now() - {EXPIRED_AFTER}"
     );
     let row = first(client, &sql, &[(&node, Type::UUID)]).await?;
@@ -96,12 +116,13 @@ pub(crate) async fn all(client: &Client, now: Steady) -> Result<Membership, Stor
     let sql = format!(
         "SELECT m.node, m.name, m.version, EXISTS (SELECT FROM memoird.owner o WHERE o.node = m.node
                  AND o.is_shared AND o.expires_at > now()), (extract(epoch FROM m.seen) * 1000)::int8,
-             m.seen > now() - {EXPIRED_AFTER}, m.config, coalesce(l.number, 0), coalesce(l.epoch, 1),
+             {}, m.config, coalesce(l.number, 0), coalesce(l.epoch, 1),
              CASE WHEN l.number > 0 THEN (extract(epoch FROM l.seen) * 1000)::int8 END
          FROM memoird.members m LEFT JOIN LATERAL (SELECT * FROM memoird.lanes AS of_member
              WHERE of_member.node = m.node AND of_member.lane = 0
              ORDER BY step DESC LIMIT 1) AS l ON true
-         WHERE m.seen > now() - {DELETED_AFTER} ORDER BY m.name, m.node"
+         WHERE m.seen > now() - {DELETED_AFTER} ORDER BY m.name, m.node",
+        is_here("m.seen")
     );
     let rows = query(client, &sql, &[]).await?;
     let members = rows.iter().map(member).collect::<Result<_, _>>()?;
@@ -168,6 +189,7 @@ pub(crate) async fn heartbeat(
                  is_shared = true, expires_at = excluded.expires_at
              WHERE o.node = $1 OR o.expires_at < now()
              RETURNING 1),
+         shortened AS ({}),
          gone AS (DELETE FROM memoird.members
              WHERE node <> $1 AND seen < now() - {DELETED_AFTER}),
          old AS (DELETE FROM memoird.events WHERE at < now() - {RETENTION}
@@ -182,7 +204,8 @@ pub(crate) async fn heartbeat(
                  seen = now()
              RETURNING leads)
          SELECT beat.leads, EXISTS (SELECT FROM memoird.owner
-             WHERE NOT is_shared AND node <> $1 AND expires_at > now()) FROM beat"
+             WHERE NOT is_shared AND node <> $1 AND expires_at > now()) FROM beat",
+        shorten_lease(lease)
     );
     let settings = options.settings.borrow().clone();
     let args: [Arg<'_>; 4] = [

@@ -13,6 +13,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Arg, Database, DatabaseUse, change, first, with_lock_timeout};
+use crate::live_counts;
 use crate::members;
 use crate::schema;
 use crate::values::{Ulid, get};
@@ -33,6 +34,8 @@ pub(crate) struct Ownership {
     away: watch::Receiver<Option<String>>,
     leads: watch::Receiver<bool>,
     renewer: JoinHandle<()>,
+    /// Adds up the counters of live sessions.
+    folder: JoinHandle<()>,
 }
 
 impl Ownership {
@@ -96,12 +99,14 @@ impl Ownership {
             away,
             lead,
         };
+        let folding = live_counts::keep_folded(database.clone(), leads.clone());
         Ok(Self {
             node,
             is_lost,
             away: told_away,
             leads,
             renewer: database.runtime().spawn(renewer.run(lost)),
+            folder: database.runtime().spawn(folding),
         })
     }
 
@@ -121,6 +126,7 @@ impl Ownership {
     /// Releases the lease, if the database can be reached.
     pub(crate) async fn release(&self, database: &Database) {
         self.renewer.abort();
+        self.folder.abort();
         if let Ok(client) = database.connect().await {
             let _ = members::deregister(&client, self.node).await;
         }
@@ -143,11 +149,15 @@ async fn owner_after_offer(
          RETURNING 1"
     );
     // While there are members, one of them is about to become the leader.
-    let member = "SELECT name FROM memoird.members WHERE seen > now() - interval '5 seconds'
-                  ORDER BY leads DESC LIMIT 1";
-    if let Some(member) = first(client, member, &[]).await? {
+    let member = format!(
+        "SELECT name FROM memoird.members WHERE {} ORDER BY leads DESC LIMIT 1",
+        members::is_here("seen")
+    );
+    if let Some(member) = first(client, &member, &[]).await? {
         return Ok(Some(get(&member, 0)?));
     }
+    let shorten = format!("{} RETURNING 1", members::shorten_lease(LEASE));
+    change(client, &shorten, &[(&node, Type::UUID)]).await?;
     let args: [Arg<'_>; 2] = [(&node, Type::UUID), (&name, Type::TEXT)];
     if change(client, &take, &args).await? > 0 {
         return Ok(None);
@@ -190,6 +200,7 @@ fn publish_owner(waits_for: &watch::Sender<Option<String>>, owner: Option<String
 impl Drop for Ownership {
     fn drop(&mut self) {
         self.renewer.abort();
+        self.folder.abort();
     }
 }
 

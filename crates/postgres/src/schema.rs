@@ -29,7 +29,7 @@ pub struct SchemaMigrations {
 pub(crate) const JOURNAL: SchemaMigrations = SchemaMigrations {
     schema: "memoird",
     first_version: 7,
-    steps: &[V7, V8, V9, V10],
+    steps: &[V7, V8, V9, V10, V11, V12],
 };
 
 /// Oldest supported server version, for multiranges and their functions.
@@ -310,6 +310,48 @@ DROP FUNCTION IF EXISTS memoird.commit_batch;
 ",
     include_str!("commit.sql")
 );
+
+/// Counters of live sessions, so that no count reads the sessions.
+///
+/// A change of a tenant's count is a row of its own: a row for each tenant would make all commits
+/// that start or end one of its sessions wait for each other. One daemon adds up the changes
+/// (`live_counts.rs`). Triggers count whatever statement starts, ends or deletes a generation.
+const V11: &str = "
+CREATE TABLE memoird.live_counts (
+    live   bigint NOT NULL,
+    tenant bytea  NOT NULL PRIMARY KEY
+) WITH (fillfactor = 50);
+
+CREATE TABLE memoird.live_changes (
+    change smallint NOT NULL,
+    tenant bytea    NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+
+CREATE FUNCTION memoird.count_live() RETURNS trigger LANGUAGE plpgsql AS $body$
+BEGIN
+    INSERT INTO memoird.live_changes (change, tenant)
+        VALUES (TG_ARGV[0]::smallint, coalesce(NEW.tenant, OLD.tenant));
+    RETURN NULL;
+END
+$body$;
+CREATE TRIGGER live_started AFTER INSERT ON memoird.generations FOR EACH ROW
+    WHEN (NEW.ended_at IS NULL) EXECUTE FUNCTION memoird.count_live('1');
+CREATE TRIGGER live_ended AFTER UPDATE ON memoird.generations FOR EACH ROW
+    WHEN (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL)
+    EXECUTE FUNCTION memoird.count_live('-1');
+CREATE TRIGGER live_deleted AFTER DELETE ON memoird.generations FOR EACH ROW
+    WHEN (OLD.ended_at IS NULL) EXECUTE FUNCTION memoird.count_live('-1');
+";
+
+/// Counts the sessions that were live before the triggers of [`V11`].
+///
+/// A step of its own, because creating the triggers locks out writers. One snapshot contains the
+/// sessions and exactly their changes.
+const V12: &str = "
+WITH counted AS (DELETE FROM memoird.live_changes)
+INSERT INTO memoird.live_counts (live, tenant)
+    SELECT count(*), tenant FROM memoird.generations WHERE ended_at IS NULL GROUP BY tenant;
+";
 
 /// SQL that creates a schema and its version table.
 fn create_schema_sql(schema: &str) -> String {

@@ -25,6 +25,7 @@ mod kinds;
 #[path = "../../../store/tests/conformance/kit.rs"]
 mod kit;
 mod late;
+mod leaders;
 mod migrate;
 #[path = "../../../store/tests/model/mod.rs"]
 mod model;

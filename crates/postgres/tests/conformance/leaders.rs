@@ -1,0 +1,141 @@
+//! Leadership of a cluster, and the counters that the leader keeps.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use memoird_core::ids::{Generation, TenantId};
+use memoird_postgres::{DatabaseUse, PgStore};
+use memoird_store::Store;
+use tokio::time::timeout;
+
+use crate::chat::{Chat, begun};
+use crate::kit::*;
+use crate::late::until;
+use crate::server::{Database, RUNTIME, database};
+
+/// Longer than a lease and the heartbeats until it is taken.
+const SOON: Duration = Duration::from_secs(20);
+
+fn member(database: &Database) -> PgStore {
+    let mut options = database.options();
+    options.sharing = DatabaseUse::Cluster;
+    database.store_with(options)
+}
+
+/// Waits until the store leads. Returns false if it does not within [`SOON`].
+fn leads(store: &PgStore) -> bool {
+    let mut leads = store.leads();
+    let leading = async { timeout(SOON, leads.wait_for(|leads| *leads)).await.is_ok() };
+    RUNTIME.block_on(leading)
+}
+
+/// A leader that was killed before the database's clock stepped back by an hour.
+fn killed_before_clock_step() -> Option<Database> {
+    let database = database()?;
+    let killed = member(&database);
+    assert!(leads(&killed));
+    drop(killed);
+    database.run(
+        "UPDATE memoird.owner SET expires_at = expires_at + interval '1 hour';
+         UPDATE memoird.members SET seen = seen + interval '1 hour'",
+    );
+    Some(database)
+}
+
+#[test]
+fn killed_leader_is_replaced_after_clock_of_database_steps_back() {
+    let Some(database) = killed_before_clock_step() else {
+        return;
+    };
+    let next = member(&database);
+    assert!(leads(&next));
+    let members = next.membership(Default::default()).unwrap().members;
+    let here = members.iter().filter(|member| member.is_here);
+    assert_eq!(here.count(), 1, "{members:?}");
+}
+
+#[test]
+fn standby_takes_over_after_clock_of_database_steps_back() {
+    let Some(database) = killed_before_clock_step() else {
+        return;
+    };
+    let mut options = database.options();
+    options.sharing = DatabaseUse::Exclusive;
+    let (opened, opens) = mpsc::channel();
+    thread::spawn(move || {
+        let store = PgStore::open(options, RUNTIME.handle());
+        // The test may have failed since.
+        let _ = opened.send(store.is_ok());
+    });
+    assert_eq!(opens.recv_timeout(SOON), Ok(true));
+}
+
+#[test]
+fn live_leader_keeps_lease_after_clock_of_database_steps_back() {
+    let Some(database) = database() else { return };
+    let (first, second) = (member(&database), member(&database));
+    assert!(leads(&first));
+    database.run("UPDATE memoird.owner SET expires_at = expires_at + interval '1 hour'");
+    until(|| {
+        let sql = "SELECT count(*) FROM memoird.owner
+                   WHERE expires_at < now() + interval '10 seconds'";
+        database.number(sql) == 1
+    });
+    assert!(*first.leads().borrow() && !*second.leads().borrow());
+}
+
+fn sessions_in_table(database: &Database) -> i64 {
+    database.number("SELECT count(*) FROM memoird.generations WHERE ended_at IS NULL")
+}
+
+fn counted(store: &PgStore) -> Vec<(TenantId, u64)> {
+    let mut counts = store.live_counts().unwrap();
+    counts.sort();
+    counts
+}
+
+#[test]
+fn count_of_live_sessions_reads_no_session() {
+    let Some(database) = database() else { return };
+    let store = database.store();
+    begun(&store, "a", 1);
+    begun(&store, "b", 2);
+    let held = database.hold("LOCK TABLE memoird.generations IN ACCESS EXCLUSIVE MODE");
+    let (counted, counts) = mpsc::channel();
+    thread::spawn(move || counted.send(store.live_counts().unwrap()));
+    let counts = counts.recv_timeout(SOON).expect("it waits for no lock");
+    drop(held);
+    assert_eq!(counts, [(key("t", "a").tenant, 2)]);
+}
+
+#[test]
+fn counts_follow_starts_ends_erasures_and_existing_sessions() {
+    let Some(database) = database() else { return };
+    let store = database.store();
+    let mut chats: Vec<Chat> = (1..=9)
+        .map(|number| begun(&store, &format!("s{number}"), number))
+        .collect();
+    for chat in &mut chats[..3] {
+        must_write(&store, [chat.end(20)]);
+    }
+    // A generation that starts and ends in one batch, and one that loses the race for its session.
+    let (other, begin) = Chat::begin(&key("t", "both"), Generation::new(30, 30), 30);
+    write(&store, &[set([begin]), set([other.end(31)])]);
+    let (_, taken) = Chat::begin(&key("t", "s9"), Generation::new(32, 32), 32);
+    assert!(write(&store, &[set([taken])])[0].is_err());
+    let (_, elsewhere) = Chat::begin(&key("other", "s"), Generation::new(33, 33), 33);
+    must_write(&store, [elsewhere]);
+    database.run("DELETE FROM memoird.generations WHERE session = 's8'");
+    let expected = [(key("other", "s").tenant, 1), (key("t", "s").tenant, 5)];
+    assert_eq!(counted(&store), expected);
+    assert_eq!(sessions_in_table(&database), 6);
+    // Adding up changes no count.
+    let leader = member(&database);
+    assert!(leads(&leader));
+    until(|| database.number("SELECT count(*) FROM memoird.live_changes") == 0);
+    assert_eq!(counted(&leader), expected);
+    assert_eq!(counted(&store), expected);
+    must_write(&store, [chats[3].end(40)]);
+    assert_eq!(counted(&leader)[1].1, 4);
+}
