@@ -10,6 +10,7 @@
 mod census;
 mod cluster;
 mod commit;
+mod due_time;
 mod end;
 mod ended_keys;
 mod evict;
@@ -86,11 +87,9 @@ impl Sessions {
                 supervisor.run(FreshnessWorker::new(self.clone(), requested));
             }
             supervisor.run(ClusterSessionsWorker::new(self.clone()));
-            return;
-        }
-        // In a cluster, other daemons also record idempotency keys, so an index of keys would be
-        // incomplete.
-        if shared.journal.is_on() {
+        } else if shared.journal.is_on() {
+            // In a cluster, other daemons also record idempotency keys, so an index of keys would
+            // be incomplete.
             supervisor.run(KeyedIdsReader::new(self.clone()));
         }
         supervisor.run(Sweeper::new(self.clone()));

@@ -243,6 +243,9 @@ impl Collector for Sources {
             // Only the leader exports values of the whole cluster, so that a sum counts them once.
             encode_by_tenant(encoder, &LIVE, &tenants)?;
             self.encode_hooks(encoder)?;
+            let help = "How long ending expired and surplus sessions has been overdue";
+            let overdue = self.api.engine.sessions.sweep_overdue();
+            gauge(encoder, "sweep_overdue_seconds", help, overdue.as_secs())?;
         }
         encode_by_tenant(encoder, &SESSIONS, &tenants)?;
         self.encode_rates(encoder, &stats.tenants)?;

@@ -22,7 +22,7 @@ use crate::data::postgres::server::Server;
 use crate::harness::{
     Daemon, RECORDING_HOOK, Setup, append, ask_as, delivered, end, eventually, fact, field,
     http_get, keyed, live, manifest, memories_at, memories_of, query_of, recalled, refused_code,
-    remember, remember_new, say, text_of, user,
+    remember, remember_new, say, text_of, user, wall_ms,
 };
 use crate::repo::deploy::{metrics_of, metrics_shown};
 use crate::sessions::search::found;
@@ -498,4 +498,38 @@ async fn single_daemon_and_cluster_member_exclude_each_other() {
     alone.stop().await;
     member.serves().await;
     assert_eq!(live(&mut member.sessions(), "chat").await.len(), 1);
+}
+
+#[tokio::test]
+async fn locked_sessions_are_evicted_and_expire_soon_after_the_lock() {
+    let limits = "short_term: { max_sessions: 5, ttl_classes: { short: 2s }, sweep_interval: 1s }";
+    let Some((daemons, words)) = daemons(2, limits).await else {
+        return;
+    };
+    leader(&daemons.iter().collect::<Vec<_>>()).await;
+    let database = words.rsplit("dbname=").next().expect("a name").to_owned();
+    let mut client = daemons[0].sessions();
+    let mut request = append("expiring", [user("hi")]);
+    request.ttl_class = "short".into();
+    client.append(request).await.expect("done");
+    for number in 0..9 {
+        say(&mut client, &format!("chat{number}"), "hello").await;
+    }
+    let lock = tokio::task::spawn_blocking(move || {
+        let server = Server::shared().expect("it was there before");
+        let sql = "BEGIN; LOCK TABLE memoird.generations IN ACCESS EXCLUSIVE MODE;
+                   SELECT pg_sleep(6); COMMIT";
+        server.run(&database, sql);
+        wall_ms()
+    });
+    let unlocked_ms = lock.await.expect("it was locked");
+    let sql = "SELECT count(*) FROM memoird.generations WHERE ended_at IS NULL";
+    let database = words.rsplit("dbname=").next().expect("a name");
+    let server = Server::shared().expect("it was there before");
+    eventually("five are left", async || {
+        (server.run(database, sql) == "5").then_some(())
+    })
+    .await;
+    let late_ms = wall_ms() - unlocked_ms;
+    assert!(late_ms < 10_000, "{late_ms} ms after the lock");
 }

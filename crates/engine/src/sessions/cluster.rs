@@ -1,7 +1,7 @@
 //! Cluster mode of the session table: memory is a cache, and expiry and caps follow the journal.
 //!
 //! The leader expires sessions and enforces caps, including for sessions that no daemon has in
-//! memory. Its counts are some seconds old, so a tenant may exceed its cap for that long.
+//! memory. It counts every second, so a tenant may exceed its cap for that long.
 //! Concurrent changes by other daemons are safe: an end is written only on the version it was based
 //! on.
 
@@ -17,6 +17,7 @@ use memoird_store::{LiveQuery, Store};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
+use super::due_time::DueTime;
 use super::end::{EndAttempt, EndCondition, EndRequest, EndedSession};
 use super::expiry::ENDS_PER_BATCH;
 use super::freshness::VersionCheck;
@@ -24,15 +25,12 @@ use super::handle::{SessionRef, Sessions};
 use super::slot::{Slot, SlotState};
 use crate::cluster::Cluster;
 use crate::error::EngineError;
-use crate::machine::Stopwatch;
 use crate::tenants::{NEVER_MS, Tenant};
 use crate::worker::{WorkError, Worker};
 
-/// Minimum pause between two counts, of the leader and of other members.
+/// Pause between two counts, of the leader and of other members.
 const COUNT_PAUSE: Duration = Duration::from_secs(1);
 const COUNT_PAUSE_OF_OTHERS: Duration = Duration::from_secs(5);
-/// A count takes at most 1/20 of the time.
-const COUNT_SHARE: u32 = 20;
 /// Idle time after which a session is dropped from memory.
 const CACHED_MS: u64 = 10 * 60 * 1_000;
 /// Above this number of cached sessions, the longest idle ones are dropped earlier.
@@ -49,16 +47,19 @@ pub(super) struct ClusterState {
     pub(super) requested_checks: Mutex<Option<UnboundedReceiver<VersionCheck>>>,
     /// Number of live sessions by tenant, as of the last count.
     counts: Mutex<BTreeMap<TenantId, usize>>,
+    /// When the leader enforces the caps next.
+    count_due: DueTime,
 }
 
 impl ClusterState {
-    pub(super) fn new(cluster: Cluster) -> Self {
+    pub(super) fn new(cluster: Cluster, now: Steady) -> Self {
         let (version_checks, requested_checks) = mpsc::unbounded_channel();
         Self {
             cluster,
             version_checks,
             requested_checks: Mutex::new(Some(requested_checks)),
             counts: Mutex::default(),
+            count_due: DueTime::new(now),
         }
     }
 
@@ -69,6 +70,31 @@ impl ClusterState {
 }
 
 impl Sessions {
+    /// Whether this daemon expires and evicts sessions. Always true without a cluster.
+    pub(super) fn leads(&self) -> bool {
+        let shared = self.shared.cluster.as_ref();
+        shared.is_none_or(|shared| shared.cluster.leads())
+    }
+
+    /// Returns once this daemon leads. If it did not before, the task is due at once.
+    pub(super) async fn wait_to_lead(&self, task: &DueTime) {
+        let waiting = self.shared.cluster.as_ref().filter(|_| !self.leads());
+        if let Some(shared) = waiting {
+            shared.cluster.clone().lead().await;
+            task.set(self.now().steady, Duration::ZERO);
+        }
+    }
+
+    /// How long expiry, or in a cluster eviction, has been overdue.
+    ///
+    /// In a cluster, meaningful only while this daemon leads.
+    pub fn sweep_overdue(&self) -> Duration {
+        let now = self.now().steady;
+        let eviction = self.shared.cluster.as_ref().map(|shared| &shared.count_due);
+        let expiry = self.shared.sweep_due.overdue(now);
+        eviction.map_or(expiry, |eviction| eviction.overdue(now).max(expiry))
+    }
+
     /// Counts the live sessions of all daemons, by tenant.
     async fn count_in_journal(&self) -> Result<BTreeMap<TenantId, usize>, EngineError> {
         let store = self.store()?;
@@ -274,26 +300,14 @@ impl Sessions {
     }
 }
 
-/// Worker that counts sessions, drops idle ones from memory and, on the leader, sweeps and evicts.
+/// Worker that counts sessions, drops idle ones from memory and, on the leader, evicts.
 pub(super) struct ClusterSessionsWorker {
     sessions: Sessions,
-    count_time: Duration,
-    /// Time of the next sweep. `None` means immediately on becoming the leader.
-    sweep_at: Option<Steady>,
 }
 
 impl ClusterSessionsWorker {
     pub(super) fn new(sessions: Sessions) -> Self {
-        Self {
-            sessions,
-            count_time: Duration::ZERO,
-            sweep_at: None,
-        }
-    }
-
-    fn leads(&self) -> bool {
-        let shared = self.sessions.shared.cluster.as_ref();
-        shared.is_some_and(|shared| shared.cluster.leads())
+        Self { sessions }
     }
 }
 
@@ -303,39 +317,27 @@ impl Worker for ClusterSessionsWorker {
     }
 
     async fn wait(&mut self) {
-        let least = if self.leads() {
-            COUNT_PAUSE
-        } else {
-            COUNT_PAUSE_OF_OTHERS
-        };
-        let pause = least.max(self.count_time * COUNT_SHARE);
         let Some(shared) = &self.sessions.shared.cluster else {
             return std::future::pending().await;
         };
-        let mut cluster = shared.cluster.clone();
-        let led = cluster.leads();
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+        if shared.cluster.leads() {
+            tokio::time::sleep(COUNT_PAUSE).await;
+        } else {
             // A new leader starts without a pause.
-            () = cluster.lead(), if !led => {}
+            let leads = self.sessions.wait_to_lead(&shared.count_due);
+            let _ = tokio::time::timeout(COUNT_PAUSE_OF_OTHERS, leads).await;
         }
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
         self.sessions.drop_idle_from_memory();
-        let watch = Stopwatch::start();
         let counts = self.sessions.count_in_journal().await?;
-        self.count_time = watch.elapsed();
-        if !self.leads() {
-            self.sweep_at = None;
-            return Ok(());
+        if self.sessions.leads() {
+            self.sessions.enforce_caps_in_journal(counts).await?;
         }
-        self.sessions.enforce_caps_in_journal(counts).await?;
-        let now = self.sessions.now().steady;
-        if self.sweep_at.is_none_or(|at| at <= now) {
-            self.sessions.sweep_journal(None).await?;
-            let pause_ms = self.sessions.sweep_pause_ms();
-            self.sweep_at = Some(Steady(now.0.saturating_add(pause_ms)));
+        if let Some(shared) = &self.sessions.shared.cluster {
+            let now = self.sessions.now().steady;
+            shared.count_due.set(now, COUNT_PAUSE);
         }
         Ok(())
     }

@@ -24,18 +24,14 @@ pub(super) const ENDS_PER_BATCH: usize = 128;
 /// Sweep interval while there is no tenant.
 const SWEEP_MS_DEFAULT: u64 = 60_000;
 
+/// Worker that ends expired sessions. In a cluster, only the leader's sweeps.
 pub(super) struct Sweeper {
     sessions: Sessions,
-    /// Whether to sweep without a pause: at startup, and after a failed sweep.
-    is_overdue: bool,
 }
 
 impl Sweeper {
     pub(super) fn new(sessions: Sessions) -> Self {
-        Self {
-            sessions,
-            is_overdue: true,
-        }
+        Self { sessions }
     }
 }
 
@@ -45,21 +41,24 @@ impl Worker for Sweeper {
     }
 
     async fn wait(&mut self) {
-        if self.is_overdue {
-            return;
-        }
+        let sessions = &self.sessions;
+        sessions.wait_to_lead(&sessions.shared.sweep_due).await;
         // A policy change may shorten the pause.
-        let changed = self.sessions.shared.census.policies_changed.notified();
-        let pause = Duration::from_millis(self.sessions.sweep_pause_ms());
+        let changed = sessions.shared.census.policies_changed.notified();
+        let pause = sessions.shared.sweep_due.remaining(sessions.now().steady);
         let _ = tokio::time::timeout(pause, changed).await;
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        self.is_overdue = true;
+        if !self.sessions.leads() {
+            return Ok(());
+        }
         // Sessions may exceed the caps if they could not be evicted before.
         self.sessions.enforce_caps().await?;
         let ended = self.sessions.sweep(None).await?;
-        self.is_overdue = false;
+        let pause = Duration::from_millis(self.sessions.sweep_pause_ms());
+        let now = self.sessions.now().steady;
+        self.sessions.shared.sweep_due.set(now, pause);
         if !ended.is_empty() {
             debug!(sessions = ended.len(), "expired sessions ended");
         }

@@ -24,6 +24,7 @@ use crate::tenants::{Tenant, Tenants};
 use super::census::{Census, SessionReservation};
 use super::cluster::ClusterState;
 use super::commit::{SubmittedChange, Tally};
+use super::due_time::DueTime;
 use super::ended_keys::EndedKeys;
 use super::keyed_ids::KeyedIds;
 use super::slot::{Slot, SlotInner};
@@ -51,6 +52,8 @@ pub(super) struct SessionsInner {
     pub(super) table: Table,
     pub(super) single_flight: SingleFlight<SessionKey>,
     pub(super) census: Arc<Census>,
+    /// When expired sessions are ended next.
+    pub(super) sweep_due: DueTime,
     /// Sessions with a failed write. They are reloaded immediately, not on the next use, so that
     /// counts and lists are correct.
     pub(super) failed: UnboundedSender<Arc<Slot>>,
@@ -115,17 +118,19 @@ impl Sessions {
             .nonce_secret
             .unwrap_or_else(|| machine::new_nonce_secret(&*parts.machine));
         let (failed, failed_receiver) = mpsc::unbounded_channel();
+        let now = parts.machine.now().steady;
         let shared = SessionsInner {
             nonce_secret,
             tenants: parts.tenants,
             machine: parts.machine,
             last_generation: Mutex::default(),
-            cluster: parts.cluster.map(ClusterState::new),
+            cluster: parts.cluster.map(|cluster| ClusterState::new(cluster, now)),
             journal: Arc::new(parts.journal),
             store: parts.store,
             table: Table::default(),
             single_flight: SingleFlight::default(),
             census: Arc::new(Census::new(max_sessions)),
+            sweep_due: DueTime::new(now),
             failed,
             failed_receiver: Mutex::new(Some(failed_receiver)),
             enforcing_caps: Mutex::default(),

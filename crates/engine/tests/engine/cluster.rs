@@ -1,5 +1,6 @@
 //! Several daemons sharing one journal behave like a single one.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,13 +9,13 @@ use memoird_core::change::EndReason;
 use memoird_core::ids::Generation;
 use memoird_core::session::AppendCommand;
 use memoird_engine::{
-    Cluster, EVENTS_MAX, Engine, EngineConfig, EngineError, EraseTarget, EventKind, SessionQuery,
-    WatchFrom, WatchItem, WatchScope, Watcher,
+    Blocking, Cluster, EVENTS_MAX, Engine, EngineConfig, EngineError, EraseTarget, EventKind,
+    SessionQuery, WatchFrom, WatchItem, WatchScope, Watcher,
 };
 use memoird_store::{ErasureStage, Store};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::bot::{Bot, named, saying};
 use crate::hooks::script::ScriptedHook;
@@ -39,7 +40,10 @@ struct Daemons {
 impl Daemons {
     /// Opens `count` daemons. The first is the leader.
     async fn open(config: EngineConfig, count: usize) -> Self {
-        let world = World::new(config);
+        Self::open_in(&World::new(config), count).await
+    }
+
+    async fn open_in(world: &World, count: usize) -> Self {
         let mut daemons = Self {
             store: Arc::clone(&world.store),
             engines: Vec::new(),
@@ -279,6 +283,59 @@ async fn caps_apply_across_all_daemons() {
     }
     assert_eq!(hook.count(), 20);
     assert!(hook.seen().iter().all(|it| it.reason == EndReason::Evicted));
+}
+
+thread_local! {
+    /// End of a lock that every read of the store waits for.
+    static LOCKED_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the clock of the tests")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Time until the lock ends.
+fn lock_wait() -> Duration {
+    let until = LOCKED_UNTIL.get();
+    until.map_or(Duration::ZERO, |until| {
+        until.saturating_duration_since(now())
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn locked_tables_delay_eviction_and_expiry_by_no_more_than_the_lock() {
+    const LOCK: Duration = Duration::from_secs(6);
+    let interval = Duration::from_secs(1);
+    let mut config = EngineConfig {
+        tenants: vec![capped(ACME, 10)],
+        ..config()
+    };
+    config.sessions.sweep_interval = Some(interval);
+    let world = World {
+        blocking: Blocking::InlineWithReadDelay(lock_wait),
+        ..World::new(config)
+    };
+    let daemons = Daemons::open_in(&world, 2).await;
+    sleep(SOON).await;
+    let lock = async || {
+        LOCKED_UNTIL.set(Some(now() + LOCK));
+        sleep(LOCK).await;
+    };
+    let mut starts = JoinSet::new();
+    for place in 0..30 {
+        let bot = daemons.bots[place % 2].clone();
+        starts.spawn(async move { bot.say(&format!("s{place}"), "hello").await.unwrap() });
+    }
+    lock().await;
+    soon(starts.join_all()).await;
+    sleep(interval * 2).await;
+    assert_eq!(daemons.bots[0].list().await.len(), 10);
+    sleep(TTL - LOCK).await;
+    lock().await;
+    sleep(interval * 2).await;
+    let expired: u64 = daemons.bots.iter().map(|bot| bot.stats().expired).sum();
+    assert_eq!(expired, 10);
 }
 
 #[tokio::test(start_paused = true)]
