@@ -7,7 +7,11 @@ use super::list::{self, Ago, Count, ListColumn, Text, with};
 use super::output;
 use crate::exit::CliError;
 
-pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
+/// Prints the members.
+///
+/// # Errors
+/// With the exit code of the process.
+pub async fn run(client: &ClientArgs) -> Result<(), CliError> {
     let target = client.target()?;
     target.show(&GetClusterRequest {}, text).await
 }
@@ -21,7 +25,7 @@ fn text(cluster: &GetClusterResponse) -> String {
     let differs = |member: &&ClusterMember| !member.differing_settings.is_empty();
     for other in cluster.members.iter().filter(differs) {
         paragraphs.push(format!(
-            "{}: settings differ from this node: {}",
+            "{}: settings differ: {}",
             output::printable(&other.name),
             output::printable(&other.differing_settings.join(", "))
         ));
@@ -120,7 +124,7 @@ mod tests {
             "gone",
             "2 differ",
             "3 due",
-            "b: settings differ from this node: hooks, short_term.session_ttl",
+            "b: settings differ: hooks, short_term.session_ttl",
         ] {
             assert!(text.contains(said), "{said}: {text}");
         }

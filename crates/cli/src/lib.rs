@@ -6,7 +6,7 @@
 mod call;
 mod choice;
 pub mod clock;
-mod cluster;
+pub mod cluster;
 mod compaction;
 pub mod connect;
 mod connector;
@@ -70,8 +70,6 @@ pub enum ClientCommand {
     Hooks(HooksCommand),
     /// Show counters and totals since the daemon started (role admin)
     Stats(StatsArgs),
-    /// Show the daemons that share the journal, the leader, and overdue work (role admin)
-    Cluster,
     /// Reload the daemon's configuration file (role admin)
     Reload,
     /// Make any call of the API, with its request and its reply as JSON
@@ -99,7 +97,6 @@ impl ClientCommand {
             Self::Watch(args) => watch::run(client, args).await,
             Self::Hooks(command) => hooks::run(client, command).await,
             Self::Stats(args) => daemon::stats(client, args).await,
-            Self::Cluster => cluster::run(client).await,
             Self::Reload => daemon::reload(client).await,
             Self::Call(args) => call::run(client, &args).await,
             Self::Export(args) => export::run(client, args).await,

@@ -223,7 +223,12 @@ impl Engine {
     }
 
     /// Second half of [`Self::reconfigure`]: ends the sessions that exceed the limits.
+    ///
+    /// In a cluster, only the leader does.
     pub async fn enforce_limits(&self) {
+        if !self.leads() {
+            return;
+        }
         let enforced = async {
             self.sessions.enforce_caps().await?;
             // The sweeper may have ended some of them already. Wait for its writes, too.

@@ -16,6 +16,7 @@ mod live_counts;
 mod members;
 mod owner;
 mod parts;
+mod policy;
 mod read;
 mod schema;
 mod search;
@@ -58,6 +59,7 @@ use events::ExchangePosition;
 pub use members::{Member, Membership};
 use owner::Ownership;
 use parts::{WritePart, reject, split};
+pub use policy::{StoredPolicy, replace_policy};
 use read::{KeyArgs, SessionRead};
 pub use schema::SchemaMigrations;
 pub use transactions::{Column, OpenTransaction, ResultRow, Transactions, Value};
@@ -201,6 +203,24 @@ impl PgStore {
     pub fn secret(&self, name: &str, offered: &[u8]) -> Result<Vec<u8>, StoreError> {
         self.database
             .call(async |client: &Client| members::secret(client, name, offered).await)
+    }
+
+    /// Returns the policy of the cluster. The first call stores `offered`.
+    ///
+    /// # Errors
+    /// If the database cannot be written.
+    pub fn policy(&self, offered: &[u8]) -> Result<StoredPolicy, StoreError> {
+        self.database
+            .call(async |client: &Client| policy::offer(client, offered).await)
+    }
+
+    /// Replaces version `was` of the policy, and returns the one that applies.
+    ///
+    /// # Errors
+    /// If the database cannot be written.
+    pub fn replace_policy(&self, was: u64, body: &[u8]) -> Result<StoredPolicy, StoreError> {
+        self.database
+            .call(async |client: &Client| policy::replace(client, Some(was), body).await)
     }
 
     /// Returns this process's id among the members.

@@ -10,6 +10,7 @@ use tokio_postgres::types::Type;
 
 use crate::connect::{Arg, PgOptions, change, first, query};
 use crate::events::RETENTION;
+use crate::policy::{self, StoredPolicy};
 use crate::transactions::ResultRow;
 use crate::values::{Ulid, get, whole};
 
@@ -50,6 +51,8 @@ pub struct Membership {
     /// Due time of the oldest due delivery, on the shared timeline.
     pub due_since: Option<Steady>,
     pub schema_version: u32,
+    /// `None` before the first daemon has stored one.
+    pub policy: Option<StoredPolicy>,
 }
 
 /// A daemon that shares the database.
@@ -141,6 +144,7 @@ pub(crate) async fn all(client: &Client, now: Steady) -> Result<Membership, Stor
         deliveries_due: row.count(1)?,
         due_since: due_since.map(|since| Steady(since.max(0).unsigned_abs())),
         schema_version: get::<i32>(&row, 3)?.unsigned_abs(),
+        policy: policy::read(client).await?,
     })
 }
 

@@ -29,7 +29,7 @@ pub struct SchemaMigrations {
 pub(crate) const JOURNAL: SchemaMigrations = SchemaMigrations {
     schema: "memoird",
     first_version: 7,
-    steps: &[V7, V8, V9, V10, V11, V12],
+    steps: &[V7, V8, V9, V10, V11, V12, V13],
 };
 
 /// Oldest supported server version, for multiranges and their functions.
@@ -351,6 +351,15 @@ const V12: &str = "
 WITH counted AS (DELETE FROM memoird.live_changes)
 INSERT INTO memoird.live_counts (live, tenant)
     SELECT count(*), tenant FROM memoird.generations WHERE ended_at IS NULL GROUP BY tenant;
+";
+
+/// The policy of a cluster.
+const V13: &str = "
+CREATE TABLE memoird.policy (
+    id      int PRIMARY KEY CHECK (id = 1),
+    version bigint NOT NULL,
+    body    bytea  NOT NULL
+);
 ";
 
 /// SQL that creates a schema and its version table.

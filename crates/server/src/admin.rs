@@ -211,8 +211,9 @@ impl AdminInner {
 
     /// Body of `/readyz` while calls are accepted.
     ///
-    /// Differing settings and an unwritable journal are only warnings: a changed file reaches one
-    /// daemon after the other, and a daemon that can only read still serves.
+    /// Differing settings (unless `cluster.strict` is set) and an unwritable journal are only
+    /// warnings: a changed file reaches one daemon after the other, and a daemon that can only read
+    /// still serves.
     fn ready_page(&self) -> String {
         let opened = self.opened.get();
         let disagreements = opened.map(|opened| disagreements(&opened.members.seen()));
@@ -236,6 +237,9 @@ impl AdminInner {
                 "standby: another memoird ({owner}) has the database of journal.postgres.url\n"
             );
             return Some(problem);
+        }
+        if let Some(problem) = opened.and_then(|opened| opened.members.policy.problem()) {
+            return Some(format!("not ready: {problem}\n"));
         }
         let is_ready = self.ready.load(Ordering::Relaxed);
         (!is_ready).then(|| "not ready\n".to_owned())

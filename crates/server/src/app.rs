@@ -166,6 +166,14 @@ impl App {
             warn!(%error, "an old search index could not be removed");
         }
         let files = Arc::new(journal_location::open_memories(&config, key).await?);
+        let members = resources.members();
+        let joined = members.join(&config.policy).await;
+        joined.map_err(|error| unavailable(format!("the cluster's policy: {error}")))?;
+        if let Some(newest) = members.policy.newest() {
+            let adopted = config.adopt(newest.version, &newest.policy);
+            adopted.map_err(|problem| CliError::failed(Exit::Config, problem))?;
+            members.policy.compare(&config);
+        }
         let elsewhere = journal
             .clone()
             .filter(|_| config.journal.is_outside_data_dir());
@@ -192,7 +200,6 @@ impl App {
         erasers.extend(resources.eraser());
         engine.start_erasing(erasers);
         resources.watch(&engine);
-        let members = resources.members();
         members.follow(&engine);
         let new_keyring =
             Keyring::new(&config.keys, &config.keyless, &engine, None).ok_or_else(|| {
@@ -214,6 +221,7 @@ impl App {
                 log,
                 config: ArcSwap::from_pointee(config),
                 published_settings: resources.settings(),
+                members: members.clone(),
                 counts: ReloadCounts::default(),
                 turn: Mutex::default(),
                 last_files: parking_lot::Mutex::new(files_read),

@@ -6,6 +6,7 @@
 mod backup;
 mod cert;
 mod checkpoints;
+mod cluster;
 mod demo;
 mod dry_run;
 mod encrypt;
@@ -34,6 +35,7 @@ use crate::runtime::new_runtime;
 use backup::{BackupArgs, RestoreArgs};
 use cert::CertArgs;
 use checkpoints::CheckpointsCommand;
+use cluster::ClusterArgs;
 use demo::DemoArgs;
 use dry_run::ReplayOrDryRunArgs;
 use encrypt::EncryptArgs;
@@ -75,6 +77,8 @@ enum Command {
     Replay(ReplayOrDryRunArgs),
     #[command(flatten)]
     Client(ClientCommand),
+    /// Show the daemons that share the journal, the leader, and overdue work (role admin)
+    Cluster(ClusterArgs),
     /// Read the checkpoints written by a git hook, from disk
     #[command(subcommand)]
     Checkpoints(CheckpointsCommand),
@@ -157,6 +161,12 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Demo(args) => block_on(demo::run(&client, args)),
         Command::Replay(args) => block_on(dry_run::run(&client, args)),
         Command::Client(command) => block_on(command.run(&client)),
+        Command::Cluster(ClusterArgs { command: None }) => {
+            block_on(memoird_cli::cluster::run(&client))
+        }
+        Command::Cluster(ClusterArgs {
+            command: Some(command),
+        }) => command.run(client.json),
         Command::Checkpoints(command) => checkpoints::run(client.json, command),
         Command::Verify(VerifyArgs {
             dir: Some(dir),

@@ -5,6 +5,7 @@ mod environment;
 mod file;
 mod models;
 mod plain_text;
+mod policy;
 mod postgres;
 mod settings;
 mod tenants;
@@ -45,6 +46,7 @@ use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
 pub(crate) use environment::FilesRead;
+pub(crate) use policy::Policy;
 pub(crate) use settings::Settings;
 #[cfg(feature = "postgres")]
 pub(crate) use settings::differing;
@@ -77,7 +79,7 @@ impl JournalLocation {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) data_dir: PathBuf,
     pub(crate) server: ServerConfig,
@@ -99,6 +101,13 @@ pub(crate) struct Config {
     pub(crate) warnings: Vec<String>,
     /// All settings, for comparison with another file.
     pub(crate) settings: Settings,
+    pub(crate) cluster: ClusterConfig,
+    /// The policy of the file, which is not necessarily the cluster's.
+    pub(crate) policy: Policy,
+    /// Version of the cluster's policy that applies. `None` if that of the file does.
+    pub(crate) policy_version: Option<u64>,
+    /// The file as it was read.
+    file: Box<File>,
 }
 
 #[derive(Clone, Debug)]
@@ -159,6 +168,14 @@ struct UnixPeer {
     tenant: String,
     #[serde(default)]
     role: Role,
+}
+
+/// The section `cluster`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ClusterConfig {
+    /// Whether the daemon is not ready while its file differs from the policy of the cluster.
+    pub(crate) strict: bool,
 }
 
 /// The section `log`.
@@ -241,6 +258,32 @@ impl Config {
     pub(crate) fn request_bytes(&self) -> usize {
         let configured = self.server.max_request_bytes;
         configured.unwrap_or_else(|| request_bytes_for(self.engine.limits.turn_bytes))
+    }
+
+    /// Replaces the settings of the policy by those of the cluster.
+    ///
+    /// # Errors
+    /// If they are invalid together with the rest of the file. Nothing has changed then.
+    pub(crate) fn adopt(&mut self, version: u64, policy: &Policy) -> Result<(), String> {
+        let rejected = |problem: String| {
+            format!("version {version} of the cluster's policy does not fit this file: {problem}")
+        };
+        let mut file = (*self.file).clone();
+        policy.apply_to(&mut file).map_err(rejected)?;
+        let adopted = check(file, &ProcessEnvironment::default()).map_err(rejected)?;
+        let others = policy.other_tenants(&adopted.engine.tenants);
+        let others = others.map_err(rejected)?;
+        self.engine = adopted.engine;
+        self.engine.tenants.extend(others);
+        self.memories = adopted.memories;
+        self.settings = adopted.settings;
+        self.policy_version = Some(version);
+        Ok(())
+    }
+
+    /// Digests of the settings that daemons sharing a journal must agree on, for the other members.
+    pub(crate) fn digests(&self) -> Vec<u8> {
+        self.settings.digests(&self.policy)
     }
 
     /// Whether callers need no credentials.
@@ -370,7 +413,8 @@ fn parse(text: &str, environment: &ProcessEnvironment) -> Result<Config, String>
 
 /// Builds the configuration from a file, or reports all its problems at once.
 fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String> {
-    let settings = Settings::of(&file);
+    let (settings, policy) = (Settings::of(&file), Policy::of(&file));
+    let as_read = Box::new(file.clone());
     let mut problems = Problems::default();
     let is_known = file.version.is_none_or(|version| version == VERSION);
     problems.unless(is_known, "version", "this memoird reads version 1");
@@ -454,6 +498,10 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
         tls,
         warnings,
         settings,
+        cluster: file.cluster,
+        policy,
+        policy_version: None,
+        file: as_read,
     })
 }
 

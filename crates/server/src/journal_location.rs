@@ -8,6 +8,8 @@ use memoird_engine::{
     Cluster, Durability, Engine, EngineError, Eraser, Machine, SystemMachine, WorkError, Worker,
 };
 use memoird_memories::store::{FilesOptions, MemoryStore};
+#[cfg(feature = "postgres")]
+use memoird_postgres::PgStore;
 use memoird_proto::v1::{ClusterMember, GetClusterResponse};
 use memoird_store::encoding::timestamp_to_proto;
 use memoird_store::sqlite_file::limit_caches;
@@ -17,9 +19,10 @@ use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::config::Config;
+use crate::cluster::PolicyState;
 #[cfg(feature = "postgres")]
 use crate::config::JournalLocation;
+use crate::config::{Config, Policy};
 use crate::exit::{CliError, Exit, of_store};
 
 /// Page caches may use 1/`FILES_SHARE` of `limits.memory`, in addition to it.
@@ -70,7 +73,7 @@ pub(crate) async fn open(
     }
     #[cfg(feature = "postgres")]
     if let JournalLocation::Postgres(options) = &config.journal {
-        let settings = config.settings.digests();
+        let settings = config.digests();
         return postgres::open(&config.data_dir, options, settings, waits_for).await;
     }
     #[cfg(not(feature = "postgres"))]
@@ -229,6 +232,7 @@ impl JournalResources {
                 .as_ref()
                 .and_then(postgres::PostgresJournal::shared),
             seen: watch::Sender::default(),
+            policy: PolicyState::default(),
         }
     }
 
@@ -268,11 +272,42 @@ impl JournalResources {
 pub(crate) struct Members {
     /// `None` if the journal is not shared.
     #[cfg(feature = "postgres")]
-    store: Option<Arc<memoird_postgres::PgStore>>,
+    store: Option<Arc<PgStore>>,
     seen: watch::Sender<GetClusterResponse>,
+    pub(crate) policy: PolicyState,
 }
 
 impl Members {
+    /// Reads the policy of the cluster. If there is none yet, the file's becomes it.
+    ///
+    /// # Errors
+    /// If the database cannot be read, or its policy is not readable.
+    pub(crate) async fn join(&self, own: &Policy) -> Result<(), EngineError> {
+        #[cfg(feature = "postgres")]
+        if let Some(store) = &self.store {
+            let offered = own.encode();
+            let joined = postgres::policy_of(store, move |store| store.policy(&offered)).await?;
+            self.policy.note(joined);
+        }
+        let _ = own;
+        Ok(())
+    }
+
+    /// Replaces a version of the cluster's policy by the file's, unless it was replaced already.
+    ///
+    /// # Errors
+    /// If the database cannot be written.
+    pub(crate) async fn replace_policy(&self, was: u64, own: &Policy) -> Result<(), EngineError> {
+        #[cfg(feature = "postgres")]
+        if let Some(store) = &self.store {
+            let own = own.encode();
+            let replace = move |store: &PgStore| store.replace_policy(was, &own);
+            self.policy.note(postgres::policy_of(store, replace).await?);
+        }
+        let _ = (was, own);
+        Ok(())
+    }
+
     /// Keeps [`Self::seen`] up to date.
     pub(crate) fn follow(&self, engine: &Engine) {
         #[cfg(feature = "postgres")]
@@ -301,7 +336,7 @@ impl Members {
     ) -> Result<GetClusterResponse, EngineError> {
         #[cfg(feature = "postgres")]
         if let Some(store) = &self.store {
-            return postgres::read(store, machine.now().steady).await;
+            return postgres::read(store, machine.now().steady, &self.policy).await;
         }
         let member = ClusterMember {
             name: name_of_this(),
@@ -340,7 +375,7 @@ mod postgres {
         SystemMachine, WorkError, Worker, new_nonce_secret,
     };
     use memoird_memories::store::{MemoryStore, tenant_files};
-    use memoird_postgres::{DatabaseUse, Member, PgOptions, PgStore};
+    use memoird_postgres::{DatabaseUse, Member, PgOptions, PgStore, StoredPolicy};
     use memoird_proto::v1::{ClusterMember, GetClusterResponse};
     use memoird_store::encoding::timestamp_to_proto;
     use memoird_store::{DirLock, Store, StoreError};
@@ -351,8 +386,8 @@ mod postgres {
     use tracing::{info, warn};
 
     use super::{JournalResources, Members, OpenJournal, name_of_this, open_interrupted};
-    use crate::cluster::disagreements;
-    use crate::config::{Config, differing};
+    use crate::cluster::{ClusterPolicy, PolicyState, disagreements};
+    use crate::config::{Config, Policy, differing};
     use crate::data_files::JOURNAL;
     use crate::exit::{CliError, Exit, of_store};
     use crate::wire::to::duration;
@@ -488,28 +523,64 @@ mod postgres {
         }
     }
 
-    /// Reads the members, and the deliveries due at `now`.
-    pub(super) async fn read(
+    /// Runs a call of the store on a thread that may block.
+    async fn call<T: Send + 'static>(
         store: &Arc<PgStore>,
-        now: Steady,
-    ) -> Result<GetClusterResponse, EngineError> {
-        let (store, own) = (Arc::clone(store), store.node());
-        let membership = spawn_blocking(move || store.membership(now))
+        action: impl FnOnce(&PgStore) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let store = Arc::clone(store);
+        spawn_blocking(move || action(&store))
             .await
             .unwrap_or_else(|error| {
                 Err(StoreError::Unavailable {
                     detail: error.to_string(),
                 })
             })
-            .map_err(|error| EngineError::from(&error))?;
-        let mut members = membership.members;
+            .map_err(|error| EngineError::from(&error))
+    }
+
+    /// Runs a call that returns the policy of the cluster.
+    pub(super) async fn policy_of(
+        store: &Arc<PgStore>,
+        action: impl FnOnce(&PgStore) -> Result<StoredPolicy, StoreError> + Send + 'static,
+    ) -> Result<ClusterPolicy, EngineError> {
+        decoded(&call(store, action).await?)
+    }
+
+    fn decoded(stored: &StoredPolicy) -> Result<ClusterPolicy, EngineError> {
+        let policy = Policy::decode(&stored.body).map_err(|problem| {
+            let detail = format!("memoird.policy is not readable: {problem}");
+            EngineError::from(&StoreError::Database { detail })
+        })?;
+        Ok(ClusterPolicy {
+            version: stored.version,
+            policy: Arc::new(policy),
+        })
+    }
+
+    /// Reads the members, the cluster's policy, and the deliveries due at `now`.
+    pub(super) async fn read(
+        store: &Arc<PgStore>,
+        now: Steady,
+        policy: &PolicyState,
+    ) -> Result<GetClusterResponse, EngineError> {
+        let own = store.node();
+        let membership = call(store, move |store| store.membership(now)).await?;
+        if let Some(stored) = &membership.policy {
+            policy.note(decoded(stored)?);
+        }
+        let common = policy.newest().map(|newest| newest.policy);
+        let members = membership.members;
         let settings = members
-            .iter_mut()
+            .iter()
             .find(|member| member.node == own)
-            .map(|member| std::mem::take(&mut member.settings))
+            .map(|member| member.settings.clone())
             .unwrap_or_default();
         let view = |member: Member| ClusterMember {
-            differing_settings: differing(&settings, &member.settings),
+            differing_settings: common
+                .as_ref()
+                .map(|policy| differing(policy, &settings, &member.settings))
+                .unwrap_or_default(),
             is_self: member.node == own,
             name: member.name,
             version: member.version,

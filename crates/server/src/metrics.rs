@@ -351,6 +351,10 @@ impl Collector for Sources {
             let help = "Leaders of the cluster; sweeps and hooks are paused at 0";
             let leaders = cluster::here(&seen).filter(|member| member.leads).count() as u64;
             gauge(encoder, "cluster_leaders", help, leaders)?;
+            let help = "Version of the cluster's policy";
+            let newest = self.api.members.policy.newest();
+            let version = newest.map_or(0, |newest| newest.version);
+            gauge(encoder, "cluster_policy_version", help, version)?;
             let help = "Daemons whose settings differ where all must agree";
             let others = cluster::disagreements(&seen).len() as u64;
             gauge(encoder, "cluster_members_disagreeing", help, others)?;

@@ -18,6 +18,7 @@ use tonic::Code;
 use tracing::{error, info, warn};
 
 use crate::config::{self, Config, FilesRead};
+use crate::journal_location::Members;
 use crate::keyring::Keyring;
 use crate::logging::LogControl;
 use crate::tls::Tls;
@@ -51,6 +52,28 @@ impl From<ReloadError> for Refusal {
     }
 }
 
+/// Why the configuration is read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReloadCause {
+    /// `ReloadConfig`.
+    Call,
+    /// SIGHUP.
+    Signal,
+    /// The files changed while the daemon ran, or while it started.
+    FileChange,
+}
+
+impl ReloadCause {
+    /// Description for the log.
+    fn why(self) -> &'static str {
+        match self {
+            Self::Call => "ReloadConfig",
+            Self::Signal => "the signal SIGHUP",
+            Self::FileChange => "the file changed",
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReloadReport {
     /// Settings with a new value.
@@ -78,6 +101,8 @@ pub(crate) struct Reloader {
     pub(crate) config: ArcSwap<Config>,
     /// Digests of the settings, published to the other cluster members.
     pub(crate) published_settings: watch::Sender<Vec<u8>>,
+    /// The other cluster members, and their policy.
+    pub(crate) members: Members,
     pub(crate) counts: ReloadCounts,
     /// Serializes reloads.
     pub(crate) turn: Mutex<()>,
@@ -95,8 +120,8 @@ impl Reloader {
     ///
     /// # Errors
     /// If there is no file, or it is invalid. Nothing has changed then.
-    pub(crate) async fn reload(&self, why: &str) -> Result<ReloadReport, ReloadError> {
-        let outcome = self.try_reload().await;
+    pub(crate) async fn reload(&self, cause: ReloadCause) -> Result<ReloadReport, ReloadError> {
+        let (outcome, why) = (self.try_reload(cause).await, cause.why());
         match &outcome {
             Ok(ReloadReport { applied, refused }) => {
                 self.counts.applied.fetch_add(1, Ordering::Relaxed);
@@ -120,10 +145,10 @@ impl Reloader {
     /// Those of [`Self::reload`].
     pub(crate) async fn reload_in_task(
         self: Arc<Self>,
-        why: &'static str,
+        cause: ReloadCause,
     ) -> Result<ReloadReport, ReloadError> {
         let tasks = self.tasks.clone();
-        let done = tasks.spawn(async move { self.reload(why).await }).await;
+        let done = tasks.spawn(async move { self.reload(cause).await }).await;
         done.unwrap_or_else(|error| {
             Err(ReloadError::Invalid {
                 problem: error.to_string(),
@@ -131,7 +156,7 @@ impl Reloader {
         })
     }
 
-    async fn try_reload(&self) -> Result<ReloadReport, ReloadError> {
+    async fn try_reload(&self, cause: ReloadCause) -> Result<ReloadReport, ReloadError> {
         let _turn = self.turn.lock().await;
         let path = self.path.clone().ok_or(ReloadError::NoFile)?;
         let invalid = |problem: String| ReloadError::Invalid { problem };
@@ -175,13 +200,69 @@ impl Reloader {
                 loaded => loaded.map_err(|problem| invalid(format!("server.tls: {problem}")))?,
             }
         }
+        // Last, because a rejected file must not change the policy.
+        self.publish_policy(&config, cause).await;
+        self.adopt_newest(&mut config).map_err(invalid)?;
         self.log
             .apply(&config.log)
             .map_err(|error| invalid(error.to_string()))?;
+        Ok(self.apply(&running, config).await)
+    }
+
+    /// Makes the file's policy that of the cluster, if this daemon leads.
+    ///
+    /// After a change of the files, only if the policy has changed: a key that is rotated at a
+    /// leader whose file differs must not replace the policy.
+    async fn publish_policy(&self, config: &Config, cause: ReloadCause) {
+        let Some(newest) = self.members.policy.newest() else {
+            return;
+        };
+        let is_requested =
+            cause != ReloadCause::FileChange || config.policy != self.config.load().policy;
+        let differs = !newest.policy.differing(&config.policy).is_empty();
+        if !is_requested || !differs || !self.engine.leads() {
+            return;
+        }
+        let replaced = self.members.replace_policy(newest.version, &config.policy);
+        if let Err(error) = replaced.await {
+            // The rest of the file still applies.
+            warn!(%error, "the cluster's policy stays: it cannot be written");
+        }
+    }
+
+    /// Replaces the policy of a file by the cluster's.
+    fn adopt_newest(&self, config: &mut Config) -> Result<(), String> {
+        match self.members.policy.newest() {
+            Some(newest) => config.adopt(newest.version, &newest.policy),
+            None => Ok(()),
+        }
+    }
+
+    /// Applies the newest policy of the cluster, if it does not apply yet.
+    async fn adopt_policy(&self) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        let running = self.config.load_full();
+        let newest = self.members.policy.newest().map(|newest| newest.version);
+        if running.policy_version == newest {
+            return Ok(());
+        }
+        let mut config = Config::clone(&running);
+        self.adopt_newest(&mut config)?;
+        let ReloadReport { applied, .. } = self.apply(&running, config).await;
+        info!(
+            version = newest,
+            ?applied,
+            "another policy of the cluster applies"
+        );
+        Ok(())
+    }
+
+    /// Applies a valid configuration. Must be called by one task at a time.
+    async fn apply(&self, running: &Config, mut config: Config) -> ReloadReport {
         self.engine.adopt(config.engine.clone());
         self.memories.adopt(config.memories.clone());
         // Revoke keys before ending sessions over the limits: that may take long.
-        self.set_keys(&running, &config);
+        self.set_keys(running, &config);
 
         let difference = running.settings.difference(&config.settings);
         let mut applied = difference.at_once;
@@ -192,11 +273,11 @@ impl Reloader {
         let refused = difference.at_start.into_iter().map(stays).collect();
         let settings = std::mem::take(&mut config.settings);
         config.settings = settings.applied_to(&running.settings);
-        self.published_settings
-            .send_replace(config.settings.digests());
+        self.published_settings.send_replace(config.digests());
+        self.members.policy.compare(&config);
         self.config.store(Arc::new(config));
         self.engine.enforce_limits().await;
-        Ok(ReloadReport { applied, refused })
+        ReloadReport { applied, refused }
     }
 
     /// Replaces the credentials if they have changed.
@@ -220,11 +301,13 @@ impl Reloader {
         if self.path.is_some() && self.read_files().await.1 {
             // The outcome is logged. [`Self::follow_file`] reads a file again that is being
             // written.
-            let _ = self.reload("the file changed during startup").await;
+            let _ = self.reload(ReloadCause::FileChange).await;
         }
     }
 
     /// Polls the configuration and secret files every second, and reloads on change.
+    ///
+    /// Also adopts a new policy of the cluster.
     ///
     /// Two polls in a row must return the same content, because a file may be half written.
     pub(crate) async fn follow_file(&self) {
@@ -232,12 +315,22 @@ impl Reloader {
             return std::future::pending().await;
         }
         let mut last = self.last_files.lock().clone();
+        let mut rejected = None;
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
+            if let Err(problem) = self.adopt_policy().await {
+                if rejected.as_ref() != Some(&problem) {
+                    error!(
+                        problem,
+                        "the previous policy stays in effect at this daemon"
+                    );
+                }
+                rejected = Some(problem);
+            }
             let (now, is_new) = self.read_files().await;
             if is_new && now == last {
                 // The outcome is logged. A rejected file is tried again when it changes.
-                let _ = self.reload("the file changed").await;
+                let _ = self.reload(ReloadCause::FileChange).await;
             }
             last = now;
         }

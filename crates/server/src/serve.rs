@@ -13,7 +13,7 @@ use crate::config::{Config, FilesRead, ServerConfig};
 use crate::exit::{CliError, Exit};
 use crate::keyring::are_several;
 use crate::notify::Notifier;
-use crate::reload::Reloader;
+use crate::reload::{ReloadCause, Reloader};
 use crate::runtime::new_runtime;
 use crate::{config, logging, process};
 
@@ -213,7 +213,7 @@ impl Signals {
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.interrupt.recv() => return "SIGINT",
                 // The outcome is logged.
-                _ = reloader.reload("SIGHUP") => notifier.ready(),
+                _ = reloader.reload(ReloadCause::Signal) => notifier.ready(),
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::data::postgres::server::Server;
 use crate::harness::{
     Daemon, RECORDING_HOOK, Setup, append, ask_as, delivered, end, eventually, fact, field,
     http_get, keyed, live, manifest, memories_at, memories_of, query_of, recalled, refused_code,
-    remember, remember_new, say, text_of, user, wall_ms,
+    reload, remember, remember_new, run, say, tenant, text_of, user, wall_ms,
 };
 use crate::repo::deploy::{metrics_of, metrics_shown};
 use crate::sessions::search::found;
@@ -500,6 +500,26 @@ async fn single_daemon_and_cluster_member_exclude_each_other() {
     assert_eq!(live(&mut member.sessions(), "chat").await.len(), 1);
 }
 
+/// Waits until a worker of this daemon has taken some more steps.
+async fn steps_on(daemon: &Daemon, worker: &str) {
+    let name = format!("memoird_worker_steps_total{{worker=\"{worker}\"");
+    let before = metric(daemon, &name).await;
+    eventually(worker, async || {
+        (metric(daemon, &name).await >= before + 3.0).then_some(())
+    })
+    .await;
+}
+
+/// The sessions that a daemon lists, sorted.
+async fn listed(daemon: &Daemon) -> Vec<String> {
+    let mut client = daemon.sessions();
+    let list = client.list_sessions(ListSessionsRequest::default()).await;
+    let list = list.expect("a list").into_inner().sessions;
+    let mut ids: Vec<String> = list.into_iter().map(|info| info.session_id).collect();
+    ids.sort();
+    ids
+}
+
 #[tokio::test]
 async fn locked_sessions_are_evicted_and_expire_soon_after_the_lock() {
     let limits = "short_term: { max_sessions: 5, ttl_classes: { short: 2s }, sweep_interval: 1s }";
@@ -532,4 +552,110 @@ async fn locked_sessions_are_evicted_and_expire_soon_after_the_lock() {
     .await;
     let late_ms = wall_ms() - unlocked_ms;
     assert!(late_ms < 10_000, "{late_ms} ms after the lock");
+}
+
+/// The TTL of the tenant `default`, as this daemon applies it.
+async fn ttl_seconds(daemon: &Daemon) -> i64 {
+    let tenant = tenant(&mut daemon.admin()).await;
+    tenant.session_ttl.expect("a duration").seconds
+}
+
+#[tokio::test]
+async fn member_adopts_policy_and_goes_on_with_it_as_the_last_one() {
+    let caps = "short_term: { max_sessions: 10, session_ttl: 2h }";
+    let Some((mut first, words)) = daemons(1, caps).await else {
+        return;
+    };
+    let other = "short_term: { max_sessions: 3, session_ttl: 1h }";
+    let mut second = Daemon::with(member_setup(&words, other)).await;
+    assert_eq!(ttl_seconds(&second).await, 2 * 60 * 60);
+    for number in 0..10 {
+        say(&mut second.sessions(), &format!("chat{number}"), "hello").await;
+    }
+    let differing = ["short_term.max_sessions", "short_term.session_ttl"];
+    eventually("the difference is shown", async || {
+        let text = ask_as(&second, &["cluster"], "").await.stdout;
+        let is_shown = text.contains(&format!("settings differ: {}", differing.join(", ")));
+        (is_shown && text.matches("settings differ").count() == 1).then_some(())
+    })
+    .await;
+    assert!(second.log().contains("differs from the cluster's policy"));
+    // The one whose file has the policy is gone. The other one leads, counts and sweeps.
+    first[0].kill9().await;
+    leader(&[&second]).await;
+    steps_on(&second, "journal_keeper").await;
+    assert_eq!(listed(&second).await.len(), 10);
+    assert_eq!(ttl_seconds(&second).await, 2 * 60 * 60);
+    // Another changed setting does not replace the policy. A requested reload does.
+    let changed = format!("{other}\nlog: {{ lines_per_minute: 99 }}");
+    second.rewrite(member_setup(&words, &changed));
+    eventually("the file is read", async || {
+        let reloads = "memoird_reloads_total{outcome=\"applied\"";
+        (metric(&second, reloads).await > 0.0).then_some(())
+    })
+    .await;
+    assert_eq!(ttl_seconds(&second).await, 2 * 60 * 60);
+    assert_eq!(listed(&second).await.len(), 10);
+    reload(&mut second.admin()).await;
+    assert_eq!(ttl_seconds(&second).await, 60 * 60);
+    eventually("the surplus is evicted", async || {
+        (listed(&second).await.len() == 3).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reload_at_leader_replaces_policy_and_elsewhere_does_not() {
+    let ttl = |hours: u32| format!("short_term: {{ session_ttl: {hours}h }}");
+    let Some((mut daemons, words)) = daemons(2, &ttl(2)).await else {
+        return;
+    };
+    let leads = leader(&daemons.iter().collect::<Vec<_>>()).await;
+    let follows = 1 - leads;
+    daemons[follows].rewrite(member_setup(&words, &ttl(3)));
+    let (applied, _) = reload(&mut daemons[follows].admin()).await;
+    assert_eq!(applied, [""; 0]);
+    daemons[leads].rewrite(member_setup(&words, &ttl(4)));
+    let (applied, _) = reload(&mut daemons[leads].admin()).await;
+    assert_eq!(applied, ["short_term.session_ttl"]);
+    eventually("the other one adopts it", async || {
+        (ttl_seconds(&daemons[follows]).await == 4 * 60 * 60).then_some(())
+    })
+    .await;
+    assert_eq!(ttl_seconds(&daemons[leads]).await, 4 * 60 * 60);
+    // The next one is stored by hand. No file has it.
+    let file = daemons[follows].path("other.yaml");
+    let text = member_setup(&words, &ttl(5)).yaml(&daemons[follows].path("."));
+    std::fs::write(&file, text).expect("written");
+    let file = file.display().to_string();
+    let done = run(&["cluster", "apply", &file], &[]).await;
+    assert!(
+        done.stdout.contains("version 3")
+            && done.stdout.contains("changed: short_term.session_ttl"),
+        "{done:?}"
+    );
+    for daemon in &daemons {
+        eventually("it is adopted", async || {
+            (ttl_seconds(daemon).await == 5 * 60 * 60).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn strict_member_with_other_policy_is_not_ready_until_its_file_agrees() {
+    let Some((first, words)) = daemons(1, "").await else {
+        return;
+    };
+    let strict = |more: &str| member_setup(&words, more).section("cluster: { strict: true }");
+    let mut second = Daemon::with(strict("short_term: { session_ttl: 1h }")).await;
+    let (status, page) = http_get(second.admin_addr(), "/readyz").await;
+    assert!(
+        status == 503 && page.contains("short_term.session_ttl"),
+        "{page}"
+    );
+    assert_eq!(http_get(first[0].admin_addr(), "/readyz").await.0, 200);
+    second.rewrite(strict(""));
+    reload(&mut second.admin()).await;
+    assert_eq!(http_get(second.admin_addr(), "/readyz").await.0, 200);
 }

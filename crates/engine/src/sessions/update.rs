@@ -322,11 +322,8 @@ impl Sessions {
             }
             Attempt::HasEnded | Attempt::NeedsLoad => self.load(slot).await,
             Attempt::NeedsKeys => self.load_keys(session, slot).await,
+            Attempt::IsExpired if !starts => self.check_expiry(session, slot).await,
             Attempt::IsExpired => match self.end_if_expired(slot).await {
-                Err(error) if !starts => {
-                    self.check_expired(session, error)?;
-                    self.load(slot).await
-                }
                 Err(EngineError::SessionReloaded) => self.load(slot).await,
                 ended => ended.map(drop),
             },

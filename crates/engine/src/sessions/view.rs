@@ -105,15 +105,7 @@ impl Sessions {
                 .find(session)
                 .await?
                 .ok_or_else(|| session.not_found())?;
-            match self.end_if_expired(&slot).await {
-                Ok(false) => {}
-                Ok(true) => return Err(session.not_found()),
-                Err(error) => {
-                    self.check_expired(session, error)?;
-                    self.load(&slot).await?;
-                    continue;
-                }
-            }
+            self.check_expiry(session, &slot).await?;
             let (seen, version, has_ended) = {
                 let inner = slot.lock();
                 let seen = read(&inner, self.now());
@@ -134,19 +126,33 @@ impl Sessions {
         Err(EngineError::RetriesExhausted)
     }
 
-    /// Returns an error for an expired session whose end could not be written: it counts as ended.
+    /// Fails with [`EngineError::SessionNotFound`] if the session is past its TTL.
     ///
-    /// In a cluster, returns `Ok` if another daemon used it in the meantime, so that the caller
-    /// reads it again.
-    pub(super) fn check_expired(
+    /// Also ends it, except in a cluster: there the leader does, so that a call that starts no
+    /// session ends none at the other daemons.
+    pub(super) async fn check_expiry(
         &self,
         session: &SessionRef,
-        error: EngineError,
+        slot: &Arc<Slot>,
     ) -> Result<(), EngineError> {
-        match (&self.shared.cluster, error) {
-            (None, _) => Err(session.not_found()),
-            (Some(_), EngineError::SessionReloaded) => Ok(()),
-            (Some(_), error) => Err(error),
+        if self.shared.cluster.is_none() {
+            // If the end cannot be written, the session counts as ended, too.
+            return match self.end_if_expired(slot).await {
+                Ok(false) => Ok(()),
+                Ok(true) | Err(_) => Err(session.not_found()),
+            };
+        }
+        let expired = {
+            let (inner, now) = (slot.lock(), self.now().steady);
+            let is_expired = inner
+                .head()
+                .is_some_and(|head| head.is_expired(now, slot.tenant.ttl_ms(head)));
+            ObservedVersion::new(&inner).filter(|_| is_expired)
+        };
+        match expired {
+            // Otherwise another daemon has used it in the meantime.
+            Some(version) if self.is_current(slot, version).await? => Err(session.not_found()),
+            _ => Ok(()),
         }
     }
 

@@ -339,6 +339,28 @@ async fn locked_tables_delay_eviction_and_expiry_by_no_more_than_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn read_at_daemon_with_shorter_ttl_ends_no_session() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    let mut shorter = unswept();
+    shorter.sessions.session_ttl = TTL / 4;
+    daemons.engines[1].adopt(shorter);
+    a.say("s", "1").await.unwrap();
+    assert_eq!(b.live("s").await.unwrap(), ["1"]);
+    sleep(TTL / 2).await;
+    // None of these starts a session.
+    assert!(b.view("s").await.is_err());
+    assert!(b.live("s").await.is_err());
+    assert!(b.patch("s", "{}", None).await.is_err());
+    assert!(b.end("s").await.is_err());
+    assert_eq!(a.live("s").await.unwrap(), ["1"]);
+    assert_eq!(a.say("s", "2").await.unwrap().record.last_seq, 2);
+    assert_eq!(b.live("s").await.unwrap(), ["1", "2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn list_includes_sessions_of_all_daemons() {
     let daemons = Daemons::open(unswept(), 2).await;
     for place in 0..8 {

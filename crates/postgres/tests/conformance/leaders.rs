@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use memoird_core::ids::{Generation, TenantId};
-use memoird_postgres::{DatabaseUse, PgStore};
+use memoird_postgres::{DatabaseUse, PgStore, StoredPolicy, replace_policy};
 use memoird_store::Store;
 use tokio::time::timeout;
 
@@ -138,4 +138,26 @@ fn counts_follow_starts_ends_erasures_and_existing_sessions() {
     assert_eq!(counted(&store), expected);
     must_write(&store, [chats[3].end(40)]);
     assert_eq!(counted(&leader)[1].1, 4);
+}
+
+#[test]
+fn first_offered_policy_stays_until_its_version_is_replaced() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    let policy = |version, body: &[u8]| StoredPolicy {
+        version,
+        body: body.to_vec(),
+    };
+    assert_eq!(one.membership(Default::default()).unwrap().policy, None);
+    assert_eq!(one.policy(b"a").unwrap(), policy(1, b"a"));
+    assert_eq!(other.policy(b"b").unwrap(), policy(1, b"a"));
+    assert_eq!(other.replace_policy(1, b"b").unwrap(), policy(2, b"b"));
+    // Of two replacements of one version, the first is written.
+    assert_eq!(one.replace_policy(1, b"c").unwrap(), policy(2, b"b"));
+    // The same policy is no new version.
+    assert_eq!(one.replace_policy(2, b"b").unwrap(), policy(2, b"b"));
+    let replaced = replace_policy(database.options(), RUNTIME.handle(), b"d").unwrap();
+    assert_eq!(replaced, (Some(policy(2, b"b")), policy(3, b"d")));
+    let seen = one.membership(Default::default()).unwrap().policy;
+    assert_eq!(seen, Some(policy(3, b"d")));
 }

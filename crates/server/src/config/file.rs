@@ -25,7 +25,7 @@ use serde_json::Value;
 use super::models::ModelsSection;
 use super::postgres::JournalKeys;
 use super::tenants::TenantSpec;
-use super::{LogConfig, ServerConfig};
+use super::{ClusterConfig, LogConfig, ServerConfig};
 
 /// Supported version of the file.
 pub(super) const VERSION: u32 = 1;
@@ -45,6 +45,7 @@ pub(super) struct File {
     pub(super) log: LogConfig,
     pub(super) short_term: Flat<HistoryCaps, SessionConfig>,
     pub(super) journal: Flat<JournalConfig, JournalKeys>,
+    pub(super) cluster: ClusterConfig,
     pub(super) context: Flat<WindowSettings, ModelsSection>,
     pub(super) compaction: Flat<CompactionPolicy, CompactionConfig, SummarizerKey>,
     pub(super) long_term: Flat<MemoriesConfig, MemoryLimits, MemoryKeys>,
@@ -258,6 +259,7 @@ impl Default for File {
             log: LogConfig::default(),
             short_term: Flat::default(),
             journal: Flat::default(),
+            cluster: ClusterConfig::default(),
             context: Flat::default(),
             compaction: Flat::default(),
             long_term: Flat::default(),

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 
 use memoird_core::sha256::Sha256;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::policy::Policy;
+#[cfg(feature = "postgres")]
+use super::policy::differing_paths;
 
 /// The value of each setting by its path, such as `short_term.max_sessions`.
 ///
@@ -52,19 +56,43 @@ const COMMON: [&str; 8] = [
 /// Exceptions to [`COMMON`].
 const OWN: [&str; 3] = ["limits.memory", "long_term.dir", "long_term.open_files"];
 
-/// Returns the paths that differ between two sets of [digests](Settings::digests).
+/// Digests of the settings that daemons sharing a journal must agree on, by path.
+#[derive(Default, Deserialize, Serialize)]
+struct Digests {
+    /// Those of the file's policy.
+    policy: BTreeMap<String, u32>,
+    others: BTreeMap<String, u32>,
+}
+
+/// Returns the settings of another daemon's file that differ, by its [digests](Settings::digests).
 ///
-/// None if one is not a digest set, as from a daemon without any.
+/// Settings of the policy are compared with the cluster's, all others with the file of this daemon.
+/// None if one is not a digest set, as from a daemon of another version.
 #[cfg(feature = "postgres")]
-pub(crate) fn differing(one: &[u8], other: &[u8]) -> Vec<String> {
-    let read = |digests| serde_json::from_slice::<BTreeMap<String, u32>>(digests).ok();
-    let (Some(one), Some(other)) = (read(one), read(other)) else {
+pub(crate) fn differing(policy: &Policy, own: &[u8], other: &[u8]) -> Vec<String> {
+    let read = |digests| serde_json::from_slice::<Digests>(digests).ok();
+    let (Some(own), Some(other)) = (read(own), read(other)) else {
         return Vec::new();
     };
-    let gone = one.keys().filter(|path| !other.contains_key(*path));
-    let paths = other.keys().chain(gone);
-    let differing = paths.filter(|path| one.get(*path) != other.get(*path));
-    differing.cloned().collect()
+    let mut differing = differing_paths(&digests_of(policy.values().iter()), &other.policy);
+    let gone = own.others.keys();
+    let gone = gone.filter(|path| !other.others.contains_key(*path));
+    let paths = other.others.keys().chain(gone);
+    let differs = |path: &&String| own.others.get(*path) != other.others.get(*path);
+    differing.extend(paths.filter(differs).cloned());
+    differing
+}
+
+fn digests_of<'a>(values: impl Iterator<Item = (&'a String, &'a String)>) -> BTreeMap<String, u32> {
+    let digest = |(path, value): (&String, &String)| {
+        let hash = Sha256::digest(value);
+        // Two values collide with probability 2⁻³².
+        let digest = hash[..4]
+            .iter()
+            .fold(0, |all, byte| all << 8 | u32::from(*byte));
+        (path.clone(), digest)
+    };
+    values.map(digest).collect()
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,21 +130,18 @@ impl Settings {
         difference
     }
 
-    /// Digests, by path as JSON, of settings that daemons sharing a journal must agree on.
-    pub(crate) fn digests(&self) -> Vec<u8> {
+    /// Digests, as JSON, of settings that daemons sharing a journal must agree on.
+    pub(super) fn digests(&self, policy: &Policy) -> Vec<u8> {
         let is_common = |path: &str| {
             COMMON.iter().any(|prefix| path.starts_with(prefix)) && !OWN.contains(&path)
         };
-        let common = self.0.iter().filter(|(path, _)| is_common(path));
-        let digests = common.map(|(path, value)| {
-            let hash = Sha256::digest(value);
-            // Two values collide with probability 2⁻³².
-            let digest = hash[..4]
-                .iter()
-                .fold(0, |all, byte| all << 8 | u32::from(*byte));
-            (path.as_str(), digest)
-        });
-        serde_json::to_vec(&digests.collect::<BTreeMap<_, _>>()).unwrap_or_default()
+        let others = self.0.iter();
+        let others = others.filter(|(path, _)| is_common(path) && !policy.contains(path));
+        let digests = Digests {
+            policy: digests_of(policy.values().iter()),
+            others: digests_of(others),
+        };
+        serde_json::to_vec(&digests).unwrap_or_default()
     }
 
     /// These settings, but those needing a restart as in `running`.
@@ -161,7 +186,8 @@ mod tests {
     use super::*;
 
     /// Settings that apply on reload.
-    const AT_ONCE: [&str; 29] = [
+    const AT_ONCE: [&str; 30] = [
+        "cluster.",
         "compaction.",
         "context.",
         "hooks",

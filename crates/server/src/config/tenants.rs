@@ -19,11 +19,11 @@ const KEY_BYTES_MIN: usize = 8;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TenantSpec {
-    id: String,
+    pub(super) id: String,
     #[serde(default)]
     keys: Vec<KeySpec>,
     #[serde(default)]
-    limits: TenantLimits,
+    pub(super) limits: TenantLimits,
 }
 
 /// Location of a key, or its digest, and the role it grants.

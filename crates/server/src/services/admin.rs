@@ -16,7 +16,7 @@ use tonic::Status;
 
 use super::{Api, ApiCall, Reply};
 use crate::process;
-use crate::reload::ReloadReport;
+use crate::reload::{ReloadCause, ReloadReport};
 use crate::wire::refusal::Refusal;
 use crate::wire::{from, memory, status, to};
 
@@ -115,7 +115,7 @@ pub(crate) async fn reload_config(
     call: ApiCall<ReloadConfigRequest>,
 ) -> Reply<ReloadConfigResponse> {
     let reloader = Arc::clone(&call.api.reloader);
-    let reloaded = reloader.reload_in_task("ReloadConfig").await;
+    let reloaded = reloader.reload_in_task(ReloadCause::Call).await;
     let ReloadReport { applied, refused } = reloaded?;
     Ok(ReloadConfigResponse { applied, refused })
 }
