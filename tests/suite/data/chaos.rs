@@ -82,7 +82,12 @@ enum Kind {
     Reset,
     /// Left idle from time to time until it expires.
     Expiring,
+    /// Each turn is appended at several daemons at once under one key, while they end the session.
+    Contested,
 }
+
+/// Number of concurrent calls with one key.
+const CONTENDERS: usize = 3;
 
 fn some_ms(random: &mut Seed, from: usize, to: usize) -> Duration {
     Duration::from_millis((from + random.below(to - from)) as u64)
@@ -230,13 +235,43 @@ impl Member {
     }
 }
 
+/// Retries a call on random daemons until one succeeds.
+async fn until_answered<T>(
+    chaos: &Chaos,
+    random: &mut Seed,
+    writer: usize,
+    call: impl AsyncFn(&mut Sessions) -> Result<T, Status>,
+) -> T {
+    loop {
+        let Some(mut client) = chaos.random_client(random) else {
+            sleep(Duration::from_millis(5)).await;
+            continue;
+        };
+        match timeout(CALL_TIME_MAX, call(&mut client)).await {
+            Ok(Ok(answer)) => return answer,
+            Ok(Err(refused)) => match refused.code() {
+                Code::Unavailable
+                | Code::Cancelled
+                | Code::Unknown
+                | Code::DeadlineExceeded
+                | Code::ResourceExhausted
+                | Code::Aborted => sleep(Duration::from_millis(20)).await,
+                _ => panic!("writer {writer}: {refused:?}"),
+            },
+            // The daemon may be paused.
+            Err(_) => {}
+        }
+    }
+}
+
 impl Writer {
     fn new(name: usize, seed: u64) -> Self {
-        let (session, kind) = match name % 5 {
+        let (session, kind) = match name % 6 {
             0 => ("shared".to_owned(), Kind::Shared),
             1 => (format!("own {name}"), Kind::Own),
             2 => (format!("ending {name}"), Kind::Ending),
             3 => (format!("reset {name}"), Kind::Reset),
+            4 => (format!("contested {name}"), Kind::Contested),
             _ => (format!("expiring {name}"), Kind::Expiring),
         };
         Self {
@@ -255,7 +290,11 @@ impl Writer {
 
     async fn write(mut self, chaos: Arc<Chaos>) -> Self {
         while !chaos.is_over.load(Ordering::Relaxed) {
-            self.say(&chaos).await;
+            if self.kind == Kind::Contested {
+                self.contend(&chaos).await;
+            } else {
+                self.say(&chaos).await;
+            }
             chaos.turns.fetch_add(1, Ordering::Relaxed);
             if self.next.is_multiple_of(7) {
                 self.check_newest_turn(&chaos).await;
@@ -267,32 +306,41 @@ impl Writer {
         self
     }
 
-    /// Retries a call on random daemons until one succeeds.
     async fn until_answered<T>(
         &mut self,
         chaos: &Chaos,
         call: impl AsyncFn(&mut Sessions) -> Result<T, Status>,
     ) -> T {
-        loop {
-            let Some(mut client) = chaos.random_client(&mut self.random) else {
-                sleep(Duration::from_millis(5)).await;
-                continue;
-            };
-            match timeout(CALL_TIME_MAX, call(&mut client)).await {
-                Ok(Ok(answer)) => return answer,
-                Ok(Err(refused)) => match refused.code() {
-                    Code::Unavailable
-                    | Code::Cancelled
-                    | Code::Unknown
-                    | Code::DeadlineExceeded
-                    | Code::ResourceExhausted
-                    | Code::Aborted => sleep(Duration::from_millis(20)).await,
-                    _ => panic!("writer {}: {refused:?}", self.name),
-                },
-                // The daemon may be paused.
-                Err(_) => {}
-            }
+        until_answered(chaos, &mut self.random, self.name, call).await
+    }
+
+    /// Appends a turn at several daemons at once under one key, and ends the session within 2 ms.
+    ///
+    /// Asserts that all calls are answered with the same place, and at most one as the first.
+    async fn contend(&mut self, chaos: &Arc<Chaos>) {
+        let text = self.text(self.next);
+        let mut contenders = JoinSet::new();
+        for _ in 0..CONTENDERS {
+            let (chaos, name) = (Arc::clone(chaos), self.name);
+            let mut random = Seed::new(self.random.below(1 << 32) as u64);
+            let request = keyed(&self.session, &text, [user(&text)]);
+            contenders.spawn_local(async move {
+                let append = async |client: &mut Sessions| client.append(request.clone()).await;
+                let answer = until_answered(&chaos, &mut random, name, append).await;
+                let answer = answer.into_inner();
+                (answer.last_seq, answer.duplicate)
+            });
         }
+        sleep(Duration::from_micros(self.random.below(2_000) as u64)).await;
+        self.end_now(chaos).await;
+        let answers = contenders.join_all().await;
+        let firsts = answers.iter().filter(|(_, is_duplicate)| !is_duplicate);
+        // The reply of the first one may be lost.
+        assert!(firsts.count() <= 1, "{text}: {answers:?}");
+        let seq = answers[0].0;
+        assert!(answers.iter().all(|answer| answer.0 == seq), "{answers:?}");
+        self.end_now(chaos).await;
+        self.next += 1;
     }
 
     async fn say(&mut self, chaos: &Chaos) {
@@ -314,7 +362,7 @@ impl Writer {
 
     /// Asserts that any daemon that replies shows the last acknowledged turn.
     async fn check_newest_turn(&mut self, chaos: &Chaos) {
-        if self.kind == Kind::Expiring {
+        if matches!(self.kind, Kind::Expiring | Kind::Contested) {
             return;
         }
         let request = GetSessionRequest {
@@ -343,17 +391,9 @@ impl Writer {
     async fn end(&mut self, chaos: &Chaos) {
         let session_id = self.session.clone();
         match self.kind {
-            Kind::Shared | Kind::Own => {}
+            Kind::Shared | Kind::Own | Kind::Contested => {}
             Kind::Expiring => sleep(some_ms(&mut self.random, 500, 4_000)).await,
-            Kind::Ending => {
-                let request = EndSessionRequest { session_id };
-                let end =
-                    async |client: &mut Sessions| match client.end_session(request.clone()).await {
-                        Err(refused) if refused.code() == Code::NotFound => Ok(()),
-                        answer => answer.map(drop),
-                    };
-                self.until_answered(chaos, end).await;
-            }
+            Kind::Ending => self.end_now(chaos).await,
             Kind::Reset => {
                 let request = ResetSessionRequest {
                     session_id,
@@ -366,12 +406,24 @@ impl Writer {
         }
     }
 
+    async fn end_now(&mut self, chaos: &Chaos) {
+        let request = EndSessionRequest {
+            session_id: self.session.clone(),
+        };
+        let end = async |client: &mut Sessions| match client.end_session(request.clone()).await {
+            Err(refused) if refused.code() == Code::NotFound => Ok(()),
+            answer => answer.map(drop),
+        };
+        self.until_answered(chaos, end).await;
+    }
+
     /// Asserts that each acknowledged turn is in its generation once, at its seq.
     ///
     /// The content delivered for ended generations must be the same.
     async fn check(&self, client: &mut Sessions, told: &DeliveredContent) {
         let mut there = BTreeMap::<String, usize>::new();
-        if self.kind == Kind::Expiring {
+        // Their replies do not name the generation of the turn.
+        if matches!(self.kind, Kind::Expiring | Kind::Contested) {
             let lives = told.values().filter(|life| life.session == self.session);
             for text in lives.flat_map(|life| &life.texts) {
                 *there.entry(text.clone()).or_default() += 1;

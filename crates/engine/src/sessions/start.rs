@@ -60,6 +60,12 @@ impl Sessions {
             return Ok(Some(Decided { outcome, wait }));
         };
         changes.insert(0, begin);
+        if self.shared.cluster.is_some() {
+            // Since the keys were read, another daemon may have used one in a generation that has
+            // ended. The store rejects the start only if it uses the same key, so the next command
+            // with a key reads them again.
+            fresh.take_keys();
+        }
 
         self.shared.tenants.memory().check_session_room()?;
         let reservation = self.reserve(&session.tenant).await?;

@@ -30,10 +30,10 @@ use crate::store::FaultyStore;
 /// Longer than one pass of the leader's background work takes.
 const SOON: Duration = Duration::from_secs(8);
 
-struct Daemons {
+pub(crate) struct Daemons {
     store: Arc<FaultyStore>,
     engines: Vec<Engine>,
-    bots: Vec<Bot>,
+    pub(crate) bots: Vec<Bot>,
     leads: Vec<watch::Sender<bool>>,
 }
 
@@ -43,7 +43,7 @@ impl Daemons {
         Self::open_in(&World::new(config), count).await
     }
 
-    async fn open_in(world: &World, count: usize) -> Self {
+    pub(crate) async fn open_in(world: &World, count: usize) -> Self {
         let mut daemons = Self {
             store: Arc::clone(&world.store),
             engines: Vec::new(),

@@ -12,6 +12,7 @@ mod bot;
 mod cancel;
 mod clock;
 mod cluster;
+mod cluster_keys;
 mod commits;
 mod compaction;
 mod durability;

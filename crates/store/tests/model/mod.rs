@@ -99,6 +99,13 @@ impl Store for MemoryStore {
             {
                 return Err(StaleBase { generation });
             }
+            // Otherwise one process could not know of a key that another one used while it decided.
+            if self.known.is_some()
+                && let Some(generation) = tables.starts_with_used_key(set)
+            {
+                refused.insert(generation);
+                return Err(StaleBase { generation });
+            }
             // Only a set of several changes can fail halfway and need a rollback.
             let before = (set.changes.len() > 1).then(|| tables.clone());
             let outcome = set

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use memoird_core::change::{Change, ChangeKind, EndReason, SummaryChange};
+use memoird_core::change::{Change, ChangeKind, ChangeSet, EndReason, SummaryChange};
 use memoird_core::compaction::{CompactionStatus, Summary};
 use memoird_core::history::LiveSet;
 use memoird_core::history::REWOUND_BEFORE_MAX;
@@ -21,6 +21,9 @@ use memoird_store::{
     ClockAnchor, EventSubscription, KEYS_MAX, PostedEvent, StaleBase, WrittenTurn, summaries,
     windows,
 };
+
+/// Time within which the use of a key by another process rejects a start with this key.
+const USED_WITHIN_MS: u64 = 60_000;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
@@ -301,6 +304,23 @@ impl Tables {
     }
 
     /// Stores the record of an idempotency key, if there is one.
+    /// A generation that a set starts with a key that was used less than a minute before.
+    pub(super) fn starts_with_used_key(&self, set: &ChangeSet) -> Option<Generation> {
+        let starts = |name: Generation| {
+            let mut changes = set.changes.iter();
+            changes.any(|it| it.generation == name && matches!(it.kind, ChangeKind::Begin { .. }))
+        };
+        set.changes.iter().find_map(|change| {
+            let ChangeKind::Append(appended) = &change.kind else {
+                return None;
+            };
+            let (name, record) = appended.idempotency?;
+            let known = self.keys.get(&appended.key)?.get(&name)?;
+            let is_recent = known.at.0 + USED_WITHIN_MS > record.at.0;
+            (is_recent && starts(change.generation)).then_some(change.generation)
+        })
+    }
+
     fn take_key(&mut self, session: &SessionKey, idempotency: Option<(Fingerprint, KeyRecord)>) {
         if let Some((name, record)) = idempotency {
             let keys = self.keys.entry(session.clone()).or_default();
