@@ -1,5 +1,6 @@
 //! Leadership of a cluster, and the counters that the leader keeps.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -110,7 +111,7 @@ fn count_of_live_sessions_reads_no_session() {
 }
 
 #[test]
-fn counts_follow_starts_ends_erasures_and_existing_sessions() {
+fn counts_follow_starts_ends_and_deletions() {
     let Some(database) = database() else { return };
     let store = database.store();
     let mut chats: Vec<Chat> = (1..=9)
@@ -138,6 +139,41 @@ fn counts_follow_starts_ends_erasures_and_existing_sessions() {
     assert_eq!(counted(&store), expected);
     must_write(&store, [chats[3].end(40)]);
     assert_eq!(counted(&leader)[1].1, 4);
+}
+
+/// A daemon of an older version starts sessions while a newer one migrates the schema.
+#[test]
+fn migration_counts_sessions_that_start_meanwhile_once() {
+    let Some(database) = database() else { return };
+    let older = database.store();
+    database.run(
+        "DROP TRIGGER live_started ON memoird.generations;
+         DROP TRIGGER live_ended ON memoird.generations;
+         DROP TRIGGER live_deleted ON memoird.generations;
+         DROP FUNCTION memoird.count_live;
+         DROP TABLE memoird.live_counts, memoird.live_changes, memoird.policy;
+         UPDATE memoird.schema_version SET version = 10",
+    );
+    let is_migrated = AtomicBool::new(false);
+    let newer = thread::scope(|scope| {
+        let starting = scope.spawn(|| {
+            let mut number = 0;
+            while number < 50 || !is_migrated.load(Ordering::Relaxed) {
+                number += 1;
+                let chat = begun(&older, &format!("s{number}"), number);
+                if number.is_multiple_of(3) {
+                    must_write(&older, [chat.end(number)]);
+                }
+            }
+        });
+        until(|| sessions_in_table(&database) > 10);
+        let newer = database.store();
+        is_migrated.store(true, Ordering::Relaxed);
+        starting.join().unwrap();
+        newer
+    });
+    let live = sessions_in_table(&database).unsigned_abs();
+    assert_eq!(counted(&newer), [(key("t", "s").tenant, live)]);
 }
 
 #[test]
