@@ -132,8 +132,7 @@ BEGIN
             state_version = coalesce(row_state_version[i], g.state_version),
             subject = coalesce(row_subject[i], g.subject), kept = coalesce(row_kept[i], g.kept),
             compaction = coalesce(row_compaction[i], g.compaction),
-            options = coalesce(row_options[i], g.options),
-            ended_ms = row_ended_ms[i], ended_at = row_ended_at[i], reason = row_reason[i]
+            options = coalesce(row_options[i], g.options)
         FROM generate_series(1, size) AS i
         -- The redundant first condition makes the planner read the index for these ids only.
         WHERE g.generation = ANY (row_generation) AND g.generation = row_generation[i]
@@ -141,6 +140,14 @@ BEGIN
             AND g.revision = row_was_revision[i] AND g.stamp = row_was_stamp[i]
         RETURNING i)
     SELECT coalesce(array_agg(i), '{}') INTO written FROM swapped;
+    -- A statement of its own: the trigger that counts ended generations then costs an append nothing.
+    IF row_ended_at IS NOT NULL THEN
+        UPDATE memoird.generations AS g SET ended_ms = row_ended_ms[i],
+                ended_at = row_ended_at[i], reason = row_reason[i]
+            FROM unnest(written) AS i
+            WHERE g.generation = ANY (row_generation) AND g.generation = row_generation[i]
+                AND row_ended_at[i] IS NOT NULL;
+    END IF;
 
     -- After the swap, because a session whose generation ends in this batch may start another one. The unique index on
     -- live generations makes this statement wait for other daemons that start one of the same session. So a generation

@@ -315,8 +315,10 @@ DROP FUNCTION IF EXISTS memoird.commit_batch;
 ///
 /// A change of a tenant's count is a row of its own: a row for each tenant would make all commits
 /// that start or end one of its sessions wait for each other. One daemon adds up the changes
-/// (`live_counts.rs`). Triggers count whatever statement starts, ends or deletes a generation.
-const V11: &str = "
+/// (`live_counts.rs`). Triggers count whatever statement starts, ends or deletes a generation. The new
+/// `commit_batch` ends generations by a statement of its own, so that no trigger fires for an append.
+const V11: &str = concat!(
+    "
 CREATE TABLE memoird.live_counts (
     live   bigint NOT NULL,
     tenant bytea  NOT NULL PRIMARY KEY
@@ -336,12 +338,15 @@ END
 $body$;
 CREATE TRIGGER live_started AFTER INSERT ON memoird.generations FOR EACH ROW
     WHEN (NEW.ended_at IS NULL) EXECUTE FUNCTION memoird.count_live('1');
-CREATE TRIGGER live_ended AFTER UPDATE ON memoird.generations FOR EACH ROW
+CREATE TRIGGER live_ended AFTER UPDATE OF ended_at ON memoird.generations FOR EACH ROW
     WHEN (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL)
     EXECUTE FUNCTION memoird.count_live('-1');
 CREATE TRIGGER live_deleted AFTER DELETE ON memoird.generations FOR EACH ROW
     WHEN (OLD.ended_at IS NULL) EXECUTE FUNCTION memoird.count_live('-1');
-";
+DROP FUNCTION memoird.commit_batch;
+",
+    include_str!("commit.sql")
+);
 
 /// Counts the sessions that were live before the triggers of [`V11`].
 ///

@@ -128,6 +128,7 @@ fn key_is_applied_once_by_concurrent_generations_that_end() {
     let generations = "SELECT count(*) FROM memoird.generations WHERE ended_at = 3";
     assert_eq!(database.number(generations), 1);
     assert!(live_heads(&one).is_empty());
+    assert_eq!(one.live_counts().unwrap(), []);
 }
 
 /// The end and the start in one set are written by a statement of their own.
