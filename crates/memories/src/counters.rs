@@ -27,6 +27,8 @@ pub struct MemorySnapshot {
     pub forgotten: u64,
     /// Memories that will not be embedded, after too many failures.
     pub embedding_failed: u64,
+    /// Memories and documents that were not returned, because they are damaged.
+    pub damaged: u64,
     /// Memories pinned by consolidation.
     pub promoted: u64,
     /// Replies of the extraction model that were committed.

@@ -32,6 +32,12 @@ pub enum MemoryError {
         /// The requested id.
         id: MemoryId,
     },
+    /// The stored memory does not match its checksum. It can still be forgotten.
+    #[error("memory {id} was damaged on disk; forget it, or import it from an export")]
+    MemoryDamaged {
+        /// The id, as stored.
+        id: MemoryId,
+    },
     /// The fact duplicates another memory, and the request rejects duplicates.
     #[error("memory {id} says the same; supersede it, or send near_duplicate MERGE or KEEP")]
     Duplicate {
@@ -92,6 +98,12 @@ pub enum MemoryError {
     /// The document does not exist or has expired.
     #[error("there is no document {key:?} in this namespace")]
     DocumentNotFound {
+        /// Key of the document.
+        key: String,
+    },
+    /// The stored document does not match its checksum.
+    #[error("document {key:?} was damaged on disk; put or delete it, without expected_version")]
+    DocumentDamaged {
         /// Key of the document.
         key: String,
     },

@@ -8,6 +8,7 @@
 //! to the whole team.
 
 mod backend;
+mod checksum;
 mod conflicts;
 mod consolidation;
 mod documents;
@@ -31,6 +32,7 @@ mod transfer;
 mod update;
 mod vector_index;
 mod vectors;
+mod verify;
 mod word_index;
 mod writer;
 
@@ -40,7 +42,9 @@ use std::sync::Arc;
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 use memoird_store::StoreError;
+use memoird_store::verify::FileCheck;
 
+pub use checksum::Damage;
 pub use index::Prepared;
 pub(crate) use index::is_scattered;
 pub use jobs::WriteJob;
@@ -53,9 +57,11 @@ pub use sqlite::{FilesOptions, READERS_KEPT, schema_of_version, tenant_files};
 pub use transfer::Contents;
 pub use vectors::CLIENTS;
 pub(crate) use vectors::cosine;
+pub use verify::check_tenant_file;
 pub use writer::MemoryWriter;
 
 use self::backend::{Backend, TenantBackend};
+use self::checksum::DamageLog;
 use self::jobs::do_jobs;
 use self::sql::{Connection, StoreResult};
 use crate::MemoryError;
@@ -143,6 +149,37 @@ impl MemoryStore {
         self.0.tenants_due(now, expired_before)
     }
 
+    /// Compares all memories and documents in a database with their checksums.
+    ///
+    /// `None` for files: see [`check_tenant_file`]. Rows that the server cannot read are reported,
+    /// and end the check of their tenant.
+    ///
+    /// # Errors
+    /// If the database cannot be reached.
+    pub fn check_rows(&self) -> Result<Option<FileCheck>, StoreError> {
+        let Some(mut check) = self.0.shared_rows().map_err(verify::cause)? else {
+            return Ok(None);
+        };
+        for tenant in self.tenants().map_err(verify::cause)? {
+            let memories = self.tenant(&tenant).map_err(verify::cause)?;
+            let mut positions = verify::Positions::default();
+            loop {
+                let report = |problem| check.add(format!("tenant {tenant}: {problem}"));
+                let batch = memories.read(|reader| reader.check_batch(&mut positions, report));
+                match batch.map_err(verify::cause) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error @ StoreError::Database { .. }) => {
+                        check.add(format!("tenant {tenant}: {error}"));
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(Some(check))
+    }
+
     /// Journal position up to which extraction is done.
     ///
     /// `None` if it was never stored or is unreadable.
@@ -214,7 +251,8 @@ impl TenantMemories {
     ) -> Result<T, MemoryError> {
         let mut found = None;
         self.0.read(Box::new(|connection| {
-            let reader = MemoryReader::new(connection, None, self.0.path());
+            let damage = DamageLog::default();
+            let reader = MemoryReader::new(connection, None, &damage, self.0.path());
             found = Some(look(&reader)?);
             Ok(())
         }))?;

@@ -194,7 +194,8 @@ impl App {
         if journal.is_some() {
             engine.run_worker(LearntCharges::restore(&engine, &config.data_dir));
         }
-        let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
+        let kept = Some(Arc::clone(&files));
+        let memories = Memories::open(engine.clone(), kept, config.memories.clone());
         let search = Search::open(engine.clone(), config.search.clone()).await;
         let mut erasers: Vec<Arc<dyn Eraser>> = vec![Arc::new(memories.forgetting.clone())];
         erasers.extend(resources.eraser());
@@ -229,7 +230,12 @@ impl App {
             }),
             members: members.clone(),
             watching: Watchers::new(engine.clone(), stop.clone()),
-            maintenance: Maintenance::new(data_files, elsewhere, engine.erasures.copies().clone()),
+            maintenance: Maintenance::new(
+                data_files,
+                elsewhere,
+                files,
+                engine.erasures.copies().clone(),
+            ),
             heavy: HeavyWork::default(),
             rates: Rates::new(request_bytes),
             request_bytes,

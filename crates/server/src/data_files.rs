@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
-use memoird_memories::store::{schema_of_version, tenant_files};
+use memoird_memories::store::{check_tenant_file, schema_of_version, tenant_files};
 use memoird_store::conversion::{check_finished, wipe};
 use memoird_store::data_key::check_key;
-use memoird_store::verify::{FileCheck, JOURNAL_SCHEMA, check_file, check_journal, check_schema};
+use memoird_store::verify::{FileCheck, JOURNAL_SCHEMA, check_journal, check_schema};
 use memoird_store::{DataKey, StoreError, index_file, private};
 
 /// The journal, in a data directory and in a backup.
@@ -167,9 +167,7 @@ impl DataFiles {
         let journal_file = self.journal();
         let journal = journal_file.iter().map(|path| check_journal(path, key));
         let memory_files = self.memories().map_err(|error| self.unusable(error))?;
-        let memories = memory_files
-            .iter()
-            .map(|path| check_file(path, key, schema_of_version));
+        let memories = memory_files.iter().map(|path| check_tenant_file(path, key));
         journal.chain(memories).collect()
     }
 

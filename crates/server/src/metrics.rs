@@ -183,7 +183,12 @@ const COMPACTIONS: [TenantMetric<CompactionSnapshot>; 5] = [
     ),
 ];
 
-const MEMORIES: [TenantMetric<MemorySnapshot>; 10] = [
+const MEMORIES: [TenantMetric<MemorySnapshot>; 11] = [
+    total(
+        "memories_damaged",
+        "Memories and documents that were read and not returned, because they are damaged",
+        |m| m.damaged,
+    ),
     total(
         "recall_notes_lost",
         "Recalls that could not be recorded for dream sweeps",

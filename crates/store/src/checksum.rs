@@ -97,6 +97,36 @@ pub fn examine(key: TurnKey, stored: &StoredTurn<'_>) -> Verdict {
     }
 }
 
+/// Checksum of a sequence of fields, for rows other than turns.
+///
+/// Each field is hashed with its length, so that fields cannot run into each other.
+#[derive(Clone, Debug, Default)]
+pub struct FieldsChecksum(Hasher);
+
+impl FieldsChecksum {
+    pub fn bytes(&mut self, field: &[u8]) {
+        self.number(field.len() as i64);
+        self.0.update(field);
+    }
+
+    pub fn number(&mut self, field: i64) {
+        self.0.update(&field.to_le_bytes());
+    }
+
+    /// Adds a field that may be missing. `add` adds the present one.
+    pub fn optional<T>(&mut self, field: Option<T>, add: impl FnOnce(&mut Self, T)) {
+        self.number(field.is_some().into());
+        if let Some(field) = field {
+            add(self, field);
+        }
+    }
+
+    /// Returns the 32 bits of the checksum.
+    pub fn finish(self) -> i64 {
+        self.0.finalize().into()
+    }
+}
+
 const CONTENT_MASK: i64 = 0xffff_ffff;
 
 fn checksum(key: TurnKey, header: &[u8], content: &[u8]) -> i64 {

@@ -19,7 +19,7 @@ use crate::{DataKey, StoreError};
 
 /// Maximum number of damages described for one file. Further ones are only counted.
 const DAMAGES_MAX: usize = 100;
-/// Turns per read transaction, which blocks truncation of the journal's log, and maximum number of
+/// Rows per read transaction, which blocks truncation of the journal's log, and maximum number of
 /// turns read one by one in a damaged range.
 pub const BATCH_TURNS: i64 = 1_000;
 /// Problem reported for a page whose rows are out of order.
@@ -94,21 +94,9 @@ pub const JOURNAL_SCHEMA: SchemaOfVersion = of_version;
 /// # Errors
 /// If the file cannot be opened or read for a reason other than damage.
 pub fn check_journal(path: &Path, key: Option<&DataKey>) -> Result<FileCheck, StoreError> {
-    check(path, key, JOURNAL_SCHEMA, |connection, check| {
+    check_file(path, key, JOURNAL_SCHEMA, |connection, check| {
         check.turns(&SqliteScan::new(connection)?)
     })
-}
-
-/// Checks a SQLite file that is not a journal.
-///
-/// # Errors
-/// As for [`check_journal`].
-pub fn check_file(
-    path: &Path,
-    key: Option<&DataKey>,
-    schema: SchemaOfVersion,
-) -> Result<FileCheck, StoreError> {
-    check(path, key, schema, |_, _| Ok(()))
 }
 
 /// Rejects a file with a part of the schema that memoird did not create, such as a trigger.
@@ -167,7 +155,11 @@ fn schema_objects(connection: &Connection) -> rusqlite::Result<Vec<SchemaObject>
     objects.collect()
 }
 
-fn check(
+/// Checks the pages of a SQLite file, and then its rows by `more`.
+///
+/// # Errors
+/// As for [`check_journal`].
+pub fn check_file(
     path: &Path,
     key: Option<&DataKey>,
     schema: SchemaOfVersion,

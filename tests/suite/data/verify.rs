@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
-use memoird_proto::v1::{GetContextRequest, VerifyRequest};
+use memoird_proto::v1::{
+    GetContextRequest, GetDocumentRequest, GetMemoryRequest, PutDocumentRequest, VerifyRequest,
+    put_document_request,
+};
+use tonic::Code;
 
 use crate::harness::{
-    Daemon, Setup, ask_as, fact, fails, http_get, journal, live, remember, run, say, text_of,
-    without_nonce,
+    Daemon, Setup, ask_as, fact, fails, http_get, journal, live, query_of, recalled, refused_code,
+    remember, run, say, text_of, without_nonce,
 };
 
 const MARK: &str = "[memoird: the content of this turn was damaged on disk and cannot be read]";
@@ -77,6 +81,63 @@ async fn bit_flip_damages_only_that_turn_and_verify_names_it() {
     let outcome = ask_as(&daemon, &["verify"], "").await;
     assert_eq!(outcome.code, Some(65), "{outcome:?}");
     assert!(outcome.stdout.contains("session chat"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn bit_flip_in_memory_or_document_is_not_returned_and_verify_names_it() {
+    let mut daemon = Daemon::with(Setup::default()).await;
+    let mut client = daemon.memories();
+    let tea = remember(&mut client, fact("ann", "Ann likes green tea")).await;
+    remember(&mut client, fact("ann", "Ann likes black coffee")).await;
+    let id = tea.memory.expect("a memory").id;
+    let put = PutDocumentRequest {
+        namespace: vec!["notes".into()],
+        key: "first".into(),
+        value: Some(put_document_request::Value::Json(
+            r#""a note to be found""#.into(),
+        )),
+        ..PutDocumentRequest::default()
+    };
+    daemon.documents().put_document(put).await.expect("stored");
+    daemon.stop().await;
+    let file = daemon.path("data/memories/default.db");
+    flip(&file, "Ann likes green tea");
+    flip(&file, "a note to be found");
+    let data = daemon.path("data");
+    let outcome = run(&["verify", data.to_str().expect("a path")], &[]).await;
+    assert_eq!(outcome.code, Some(65), "{outcome:?}");
+    for named in [&*id, r#"document "first""#] {
+        assert!(outcome.stdout.contains(named), "{named} in {outcome:?}");
+    }
+
+    daemon.restart().await;
+    let mut client = daemon.memories();
+    let texts = recalled(&mut client, query_of("ann", "what Ann likes")).await;
+    assert_eq!(texts, ["Ann likes black coffee"]);
+    let get = GetMemoryRequest {
+        id,
+        ..GetMemoryRequest::default()
+    };
+    let refused = client.get_memory(get).await.expect_err("damaged");
+    assert_eq!(refused.code(), Code::DataLoss);
+    assert_eq!(refused_code(&refused), "MEMORY_DAMAGED");
+    let get = GetDocumentRequest {
+        namespace: vec!["notes".into()],
+        key: "first".into(),
+        ..GetDocumentRequest::default()
+    };
+    let refused = daemon.documents().get_document(get).await;
+    assert_eq!(
+        refused_code(&refused.expect_err("damaged")),
+        "DOCUMENT_DAMAGED"
+    );
+    let (_, metrics) = http_get(daemon.admin_addr(), "/metrics").await;
+    let counted = "memoird_memories_damaged_total{tenant=\"default\"} ";
+    let count = metrics.lines().find_map(|line| line.strip_prefix(counted));
+    let count: u64 = count.expect("a count").parse().expect("a number");
+    assert!(count >= 3, "a recall and two reads: {count}");
+    let outcome = ask_as(&daemon, &["verify"], "").await;
+    assert_eq!(outcome.code, Some(65), "{outcome:?}");
 }
 
 #[tokio::test]

@@ -201,8 +201,15 @@ impl MemoryStorage {
         tenant: &TenantId,
         look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
-        let (store, owner) = (Arc::clone(self.store()?), tenant.clone());
-        let read = move || store.tenant(&owner)?.read(look);
+        let (store, state) = (Arc::clone(self.store()?), self.state(tenant));
+        let read = move || {
+            let memories = store.tenant(&state.tenant)?;
+            memories.read(|reader| {
+                let found = look(reader);
+                state.note_damage(reader.take_damage());
+                found
+            })
+        };
         self.engine.readers.run(Some(tenant), read).await?
     }
 

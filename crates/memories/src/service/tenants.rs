@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use super::write_queue::WriteQueue;
 use crate::counters::MemorySnapshot;
 use crate::lock;
+use crate::store::Damage;
 
 #[derive(Debug)]
 pub(crate) struct TenantState {
@@ -49,6 +50,18 @@ impl TenantState {
     /// Locks the counters. Increment at once and do not hold the guard.
     pub(crate) fn counters(&self) -> MutexGuard<'_, MemorySnapshot> {
         lock(&self.counters)
+    }
+
+    /// Counts and logs the damaged rows that a transaction has found.
+    pub(super) fn note_damage(&self, damage: Option<Damage>) {
+        let Some(Damage { rows, first }) = damage else {
+            return;
+        };
+        self.counters().damaged += rows;
+        tracing::error!(
+            tenant = %self.tenant, rows, first,
+            "damaged memories or documents are left out; memoird verify names all"
+        );
     }
 
     /// Locks the forget jobs started here.

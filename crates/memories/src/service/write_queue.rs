@@ -72,8 +72,11 @@ impl TenantState {
         let (answer, mut answered) = oneshot::channel();
         let made = Arc::new(Mutex::new(None));
         let makes = Arc::clone(&made);
+        let state = Arc::clone(self);
         let job: WriteJob = Box::new(move |writer| {
-            *lock(&makes) = Some(job(writer)?);
+            let done = job(writer);
+            state.note_damage(writer.take_damage());
+            *lock(&makes) = Some(done?);
             Ok(())
         });
         let reply = Box::new(move |done: Result<(), MemoryError>| {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
+use memoird_store::verify::FileCheck;
 
 use super::sql::{Connection, StoreResult};
 
@@ -29,6 +30,11 @@ pub(super) trait Backend: Debug + Send + Sync {
         _expired_before: Timestamp,
     ) -> StoreResult<Vec<TenantId>> {
         self.tenants()
+    }
+
+    /// An empty check of the rows of all tenants, if they are not in files.
+    fn shared_rows(&self) -> StoreResult<Option<FileCheck>> {
+        Ok(None)
     }
 
     fn read_learnt(&self) -> StoreResult<Option<u64>>;

@@ -27,7 +27,7 @@ impl MemoryReader<'_> {
         let rest = "WHERE owner = ? AND superseded_by IS NULL AND (expires IS NULL OR expires > ?)
                     ORDER BY id DESC LIMIT ?";
         let parameters = params![owner, moment(now), limit(looked_at_max + 1)];
-        let mut rows = MemoryRow::all(self.connection, rest, parameters)?;
+        let mut rows = MemoryRow::all(self, rest, parameters)?;
         let is_truncated = rows.len() > looked_at_max;
         rows.truncate(looked_at_max);
         // The older memory of a pair comes first.

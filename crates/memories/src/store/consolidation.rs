@@ -32,7 +32,7 @@ impl MemoryReader<'_> {
                     ORDER BY id LIMIT ?";
         let parameters = params![after, moment(now), limit(max)];
         let mut page = Vec::new();
-        for found in MemoryRow::all(self.connection, rest, parameters)? {
+        for found in MemoryRow::all(self, rest, parameters)? {
             page.push(self.evidence_of(&found)?);
         }
         Ok(page)
@@ -101,24 +101,37 @@ impl MemoryWriter<'_> {
 
     /// Pins the given memories that are not pinned yet. Returns how many.
     pub fn pin(&self, ids: &[MemoryId], pin: Pin, at: Timestamp) -> StoreResult<usize> {
-        let sql = "UPDATE memories SET pin = ?, pin_changed = ? WHERE id = ? AND pin IS NULL
-                   AND superseded_by IS NULL";
         let mut pinned = 0;
         for id in ids {
-            pinned += self.change(sql, params![pin as u8, moment(at), id.to_bytes()])?;
+            if let Some(row) = MemoryRow::whole(self, *id)?
+                && row.memory.pin.is_none()
+                && row.memory.superseded_by.is_none()
+            {
+                self.set_pin(row, Some(pin), at)?;
+                pinned += 1;
+            }
         }
         Ok(pinned)
     }
 
     /// Removes pins set by a consolidation, never those of the bot. Returns how many.
     pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> StoreResult<usize> {
-        let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
         let mut unpinned = 0;
         for id in ids {
-            let parameters = params![moment(at), id.to_bytes(), Pin::Consolidation as u8];
-            unpinned += self.change(sql, parameters)?;
+            if let Some(row) = MemoryRow::whole(self, *id)?
+                && row.memory.pin == Some(Pin::Consolidation)
+            {
+                self.set_pin(row, None, at)?;
+                unpinned += 1;
+            }
         }
         Ok(unpinned)
+    }
+
+    fn set_pin(&self, mut row: MemoryRow, pin: Option<Pin>, at: Timestamp) -> StoreResult<()> {
+        row.memory.pin = pin;
+        row.pin_changed = Some(moment(at));
+        row.replace(self.connection, row.no)
     }
 
     pub fn set_consolidated_at(&self, at: Timestamp) -> StoreResult<()> {

@@ -8,6 +8,7 @@
 use memoird_core::time::Timestamp;
 use rusqlite::{ToSql, params};
 
+use super::checksum::{DamageLog, document_checksum, is_whole};
 use super::reader::MemoryReader;
 use super::row::{damaged, limit, whole};
 use super::sql::{Row, Sql, StoreResult};
@@ -30,7 +31,7 @@ const LOOKED_AT_BYTES_MAX: u64 = 32 << 20;
 /// Documents per read, without values.
 const LISTED_AT_ONCE: usize = 32;
 /// Documents per read, with values of up to 4 MiB each.
-const VALUES_AT_ONCE: usize = 8;
+pub(super) const VALUES_AT_ONCE: usize = 8;
 /// Maximum namespaces that a page of namespaces checks.
 const NAMESPACES_MAX: usize = 10_000;
 /// Namespaces per query.
@@ -44,6 +45,16 @@ const MADE_ROOM: usize = 500;
 const BYTES: u8 = 0;
 const JSON: u8 = 1;
 
+/// A stored document, or the name of one that is damaged, if that can be read.
+pub(super) type CheckedDocument = Result<Document, Option<DocumentName>>;
+
+/// The columns that [`read`] expects, and the number of the document.
+pub(super) const SELECT: &str = "SELECT path, key, version, created, updated, expires, form,
+    length(value), value, checksum, documents.no
+    FROM documents CROSS JOIN namespaces ON namespaces.no = namespace";
+/// Index of the number.
+pub(super) const NO: usize = 10;
+
 /// A document row without its value.
 struct DocumentRow {
     no: i64,
@@ -52,6 +63,8 @@ struct DocumentRow {
     created: i64,
     expires: Option<i64>,
     size: u64,
+    /// Whether one of these fields is damaged.
+    is_damaged: bool,
 }
 
 /// A row to delete.
@@ -81,17 +94,33 @@ impl Span {
 
 impl MemoryReader<'_> {
     /// Returns a document with its value.
+    ///
+    /// # Errors
+    /// [`MemoryError::DocumentDamaged`].
     pub fn document(&self, name: &DocumentName, now: Timestamp) -> StoreResult<Option<Document>> {
-        let sql = "SELECT path, key, version, created, updated, expires, form, length(value), value
-            FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
+        let sql =
+            "SELECT path, key, version, created, updated, expires, form, length(value), value,
+            checksum FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
             WHERE path = ? AND key = ? AND (expires IS NULL OR expires > ?)";
         let parameters = params![name.namespace.as_bytes(), name.key.as_bytes(), moment(now)];
-        self.one(sql, parameters, read)
+        let found = self.one(sql, parameters, read)?;
+        found
+            .map(|document| document.map_err(|_| self.damaged_document(name)))
+            .transpose()
+    }
+
+    /// Records a damaged document, and returns the error of the call that requested it.
+    fn damaged_document(&self, name: &DocumentName) -> MemoryError {
+        self.damage.note(|| described(Some(name)));
+        MemoryError::DocumentDamaged {
+            key: name.key.clone(),
+        }
     }
 
     /// Lists a page of documents.
     ///
-    /// Without a filter, it contains at least one document if there are any.
+    /// Without a filter, it contains at least one document if there are any. Damaged ones are left
+    /// out.
     pub fn documents(&self, query: &DocumentQuery, now: Timestamp) -> StoreResult<DocumentPage> {
         let mut listing = Listing {
             query,
@@ -101,6 +130,7 @@ impl MemoryReader<'_> {
             bytes: 0,
             looked_at: 0,
             looked_at_bytes: 0,
+            damage: self.damage,
         };
         let direction = if query.is_descending { "DESC" } else { "ASC" };
         let (value, at_once) = if query.with_values || query.filter.is_some() {
@@ -109,8 +139,8 @@ impl MemoryReader<'_> {
             ("NULL", LISTED_AT_ONCE)
         };
         let sql = format!(
-            "SELECT path, key, version, created, updated, expires, form, length(value), {value}
-             {WITHIN} ORDER BY path {direction}, key {direction}"
+            "SELECT path, key, version, created, updated, expires, form, length(value), {value},
+             checksum {WITHIN} ORDER BY path {direction}, key {direction}"
         );
         for span in spans(query, query.after.as_ref()) {
             self.each(&sql, &span.parameters(&moment(now)), at_once, |row| {
@@ -204,18 +234,30 @@ impl MemoryReader<'_> {
 
     /// Finds a document's row, even if it has expired.
     fn find(&self, name: &DocumentName) -> StoreResult<Option<DocumentRow>> {
-        let sql = "SELECT documents.no, namespace, version, created, expires, length(value)
-            FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
+        let sql = "SELECT documents.no, namespace, version, created, updated, expires,
+            length(value), checksum FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
             WHERE path = ? AND key = ?";
         let parameters = params![name.namespace.as_bytes(), name.key.as_bytes()];
         self.one(sql, parameters, |row| {
+            let (version, created) = (row.get::<i64>(2)?, row.get(3)?);
+            let expires: Option<i64> = row.get(5)?;
+            let document = Document {
+                name: name.clone(),
+                value: None,
+                size: row.get::<i64>(6)?.unsigned_abs(),
+                version: version.unsigned_abs(),
+                created_at: timestamp(created),
+                updated_at: timestamp(row.get(4)?),
+                expires_at: expires.map(timestamp),
+            };
             Ok(DocumentRow {
                 no: row.get(0)?,
                 namespace: row.get(1)?,
-                version: row.get::<i64>(2)?.unsigned_abs(),
-                created: row.get(3)?,
-                expires: row.get(4)?,
-                size: row.get::<i64>(5)?.unsigned_abs(),
+                version: document.version,
+                created,
+                expires,
+                size: document.size,
+                is_damaged: !is_whole(&document, row.get(7)?),
             })
         })
     }
@@ -261,19 +303,23 @@ impl MemoryWriter<'_> {
             && document.expires_at.is_some()
         {
             let expires = after(at, ttl);
-            let sql = "UPDATE documents SET expires = ? WHERE key = ?
+            document.expires_at = Some(expires);
+            let sql = "UPDATE documents SET expires = ?, checksum = ? WHERE key = ?
                 AND namespace = (SELECT no FROM namespaces WHERE path = ?)";
             let (path, key) = (get.name.namespace.as_bytes(), get.name.key.as_bytes());
-            self.run(sql, params![moment(expires), key, path])?;
-            document.expires_at = Some(expires);
+            let checksum = document_checksum(document, document.value.as_ref());
+            self.run(sql, params![moment(expires), checksum, key, path])?;
         }
         Ok(found)
     }
 
     /// Stores a document and returns it without its value.
     ///
+    /// Replaces a damaged one, unless the request depends on its version.
+    ///
     /// # Errors
-    /// [`MemoryError::StaleVersion`], [`MemoryError::DocumentsFull`].
+    /// [`MemoryError::StaleVersion`], [`MemoryError::DocumentDamaged`],
+    /// [`MemoryError::DocumentsFull`].
     pub fn put_document(
         &self,
         put: &DocumentPut,
@@ -284,7 +330,7 @@ impl MemoryWriter<'_> {
         let mut found = self.find(&put.name)?;
         let live = found.as_ref().filter(|found| found.is_live(now));
         let version = live.map_or(0, |found| found.version);
-        check_version(&put.name, put.expected_version, version)?;
+        self.check_version(&put.name, put.expected_version, found.as_ref(), version)?;
         let created = live.map_or(now, |found| found.created);
         let expires = put.ttl.map(|ttl| moment(after(at, ttl)));
         let bytes = put.value.as_bytes();
@@ -303,12 +349,23 @@ impl MemoryWriter<'_> {
             DocumentValue::Bytes(_) => BYTES,
             DocumentValue::Json(_) => JSON,
         };
-        let version = version + 1;
-        let fields = params![whole(version), created, now, expires, form, bytes];
+        let document = Document {
+            name: put.name.clone(),
+            value: None,
+            size,
+            version: version + 1,
+            created_at: timestamp(created),
+            updated_at: at,
+            expires_at: expires.map(timestamp),
+        };
+        let version = whole(document.version);
+        let checksum = document_checksum(&document, Some(&put.value));
+        let fields = params![version, created, now, expires, form, bytes, checksum];
         match found {
             Some(found) => {
-                let sql = "UPDATE documents SET (version, created, updated, expires, form, value)
-                    = (?1, ?2, ?3, ?4, ?5, ?6) WHERE no = ?7";
+                let sql = "UPDATE documents
+                    SET (version, created, updated, expires, form, value, checksum)
+                    = (?1, ?2, ?3, ?4, ?5, ?6, ?7) WHERE no = ?8";
                 let no: &dyn ToSql = &found.no;
                 self.run(sql, &[fields, &[no]].concat())?;
                 self.count_documents(0, whole(size) - whole(found.size))?;
@@ -321,35 +378,32 @@ impl MemoryWriter<'_> {
                 let path = put.name.namespace.as_bytes();
                 let namespace = self.number(sql, params![path])?;
                 let sql = "INSERT INTO documents
-                    (no, version, created, updated, expires, form, value, namespace, key)
+                    (no, version, created, updated, expires, form, value, checksum, namespace, key)
                     VALUES ((SELECT coalesce(max(no), 0) + 1 FROM documents),
-                        ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+                        ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
                 let key = put.name.key.as_bytes();
                 let place: [&dyn ToSql; 2] = [&namespace, &key];
                 self.run(sql, &[fields, &place].concat())?;
                 self.count_documents(1, whole(size + name_bytes(&put.name)))?;
             }
         }
-        Ok(Document {
-            name: put.name.clone(),
-            value: None,
-            size,
-            version,
-            created_at: timestamp(created),
-            updated_at: at,
-            expires_at: expires.map(timestamp),
-        })
+        Ok(document)
     }
 
     /// Deletes a document. Returns `false` if there is none.
     ///
     /// # Errors
-    /// [`MemoryError::StaleVersion`].
+    /// [`MemoryError::StaleVersion`], [`MemoryError::DocumentDamaged`].
     pub fn delete_document(&self, delete: &DocumentDelete, at: Timestamp) -> StoreResult<bool> {
         let found = self.find(&delete.name)?;
         let found = found.filter(|found| found.is_live(moment(at)));
         let version = found.as_ref().map_or(0, |found| found.version);
-        check_version(&delete.name, delete.expected_version, version)?;
+        self.check_version(
+            &delete.name,
+            delete.expected_version,
+            found.as_ref(),
+            version,
+        )?;
         let Some(found) = found else {
             return Ok(false);
         };
@@ -419,6 +473,31 @@ impl MemoryWriter<'_> {
         self.run(sql, params![documents, bytes])
     }
 
+    /// Checks the version that a request expects. Any is right for a request without one.
+    fn check_version(
+        &self,
+        name: &DocumentName,
+        expected: Option<u64>,
+        found: Option<&DocumentRow>,
+        version: u64,
+    ) -> StoreResult<()> {
+        let Some(expected) = expected else {
+            return Ok(());
+        };
+        if found.is_some_and(|found| found.is_damaged) {
+            return Err(self.damaged_document(name));
+        }
+        if expected == version {
+            Ok(())
+        } else {
+            Err(MemoryError::StaleVersion {
+                key: name.key.clone(),
+                expected,
+                version,
+            })
+        }
+    }
+
     /// Whether a value of this size may replace what was found.
     fn has_room(
         &self,
@@ -450,6 +529,7 @@ struct Listing<'a> {
     bytes: u64,
     looked_at: usize,
     looked_at_bytes: u64,
+    damage: &'a DamageLog,
 }
 
 impl Listing<'_> {
@@ -458,18 +538,20 @@ impl Listing<'_> {
         self.looked_at += 1;
         self.looked_at_bytes += size;
         let filter = self.query.filter.as_ref();
-        if filter.map_or(Ok(true), |filter| fits(filter, row))? {
-            let mut document = read(row)?;
-            self.bytes += name_bytes(&document.name);
-            if self.query.with_values {
-                self.bytes += size;
-            } else {
-                document.value = None;
+        match read(row)? {
+            Ok(mut document) => {
+                self.last = Some(document.name.clone());
+                if filter.map_or(Ok(true), |filter| fits(filter, row))? {
+                    self.bytes += name_bytes(&document.name);
+                    if self.query.with_values {
+                        self.bytes += size;
+                    } else {
+                        document.value = None;
+                    }
+                    self.page.documents.push(document);
+                }
             }
-            self.last = Some(document.name.clone());
-            self.page.documents.push(document);
-        } else {
-            self.last = Some(read_name(row)?);
+            Err(name) => self.damage.note(|| described(name.as_ref())),
         }
         let has_looked_enough =
             self.looked_at >= LOOKED_AT_MAX || self.looked_at_bytes >= LOOKED_AT_BYTES_MAX;
@@ -537,17 +619,6 @@ fn spans(query: &DocumentQuery, after: Option<&DocumentName>) -> Vec<Span> {
     ]
 }
 
-fn check_version(name: &DocumentName, expected: Option<u64>, version: u64) -> StoreResult<()> {
-    match expected {
-        Some(expected) if expected != version => Err(MemoryError::StaleVersion {
-            key: name.key.clone(),
-            expected,
-            version,
-        }),
-        _ => Ok(()),
-    }
-}
-
 /// Bytes of a document's namespace and key.
 fn name_bytes(name: &DocumentName) -> u64 {
     (name.namespace.as_bytes().len() + name.key.len()) as u64
@@ -569,8 +640,29 @@ fn read_name(row: &Row<'_>) -> rusqlite::Result<DocumentName> {
     })
 }
 
-/// Reads path, key, version, created, updated, expires, form, length(value), value.
-fn read(row: &Row<'_>) -> rusqlite::Result<Document> {
+/// Names a damaged document in the log.
+pub(super) fn described(name: Option<&DocumentName>) -> String {
+    match name {
+        Some(name) => {
+            let parts: Vec<&str> = name.namespace.parts().collect();
+            format!("document {:?} of namespace {parts:?}", name.key)
+        }
+        None => "a document without a readable name".to_owned(),
+    }
+}
+
+/// Reads path, key, version, created, updated, expires, form, length(value), value and checksum.
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<CheckedDocument> {
+    let checksum = row.get(9)?;
+    match decode(row) {
+        Ok(document) if is_whole(&document, checksum) => Ok(Ok(document)),
+        Ok(document) => Ok(Err(Some(document.name))),
+        Err(rusqlite::Error::FromSqlConversionFailure(..)) => Ok(Err(read_name(row).ok())),
+        Err(error) => Err(error),
+    }
+}
+
+fn decode(row: &Row<'_>) -> rusqlite::Result<Document> {
     let value = match row.get::<Option<Vec<u8>>>(8)? {
         None => None,
         Some(bytes) if row.get::<u8>(6)? == JSON => {

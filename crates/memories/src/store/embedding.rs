@@ -5,6 +5,7 @@
 //! Without an embedder, vectors computed by clients belong to the model [`CLIENTS`], and no text is
 //! queued. If an embedder is configured later, it recomputes all vectors.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use memoird_core::ids::MemoryId;
@@ -20,6 +21,7 @@ use super::time::{after, moment, timestamp};
 use super::vector_index::{Filter, Model, Wanted};
 use super::vectors::{self, CLIENTS};
 use super::writer::MemoryWriter;
+use crate::MemoryError;
 use crate::rules::{MemoryKind, wording};
 
 /// Maximum stored bytes of the reason why a text could not be embedded.
@@ -92,24 +94,30 @@ impl MemoryReader<'_> {
     /// Texts due to be embedded by this model, longest waiting first.
     ///
     /// If none is due, returns texts that are due later than any valid retry. Returns none if the
-    /// model is not in use.
+    /// model is not in use. Damaged texts are left out.
     pub fn embeddings_due(&self, model: &str, now: Timestamp, max: usize) -> StoreResult<Vec<Due>> {
         if self.model_in_use(model)?.is_none() {
             return Ok(Vec::new());
         }
-        let sql = "SELECT id, content, revision, tries
+        let sql = "SELECT memories.no, tries
             FROM embeddings_due CROSS JOIN memories ON memories.no = embeddings_due.no
             WHERE failed = 0 AND due > ? AND due <= ? AND owner IN (SELECT no FROM partitions)
             ORDER BY due, embeddings_due.no LIMIT ?";
         let within = |from: i64, to: i64| {
-            self.all(sql, params![from, to, limit(max)], |row| {
-                Ok(Due {
-                    id: MemoryId::from_bytes(row.get(0)?),
-                    content: row.get(1)?,
-                    revision: row.get(2)?,
-                    tries: row.get(3)?,
-                })
-            })
+            let parameters = params![from, to, limit(max)];
+            let tries = self.all(sql, parameters, |row| {
+                Ok((row.get::<i64>(0)?, row.get::<u32>(1)?))
+            })?;
+            let numbers: Vec<i64> = tries.iter().map(|(no, _)| *no).collect();
+            let tries: HashMap<i64, u32> = tries.into_iter().collect();
+            let due = MemoryRow::of_numbers(self, &numbers)?.into_iter();
+            let due = due.map(|row| Due {
+                id: row.memory.id,
+                tries: tries.get(&row.no).copied().unwrap_or_default(),
+                revision: row.revision,
+                content: row.memory.content,
+            });
+            Ok::<Vec<Due>, MemoryError>(due.collect())
         };
         let due = within(i64::MIN, moment(now))?;
         if !due.is_empty() {
@@ -140,7 +148,7 @@ impl MemoryReader<'_> {
             None
         };
         let Some(row) = no
-            .map(|no| MemoryRow::by_no(self.connection, no))
+            .map(|no| MemoryRow::by_no(self, no))
             .transpose()?
             .flatten()
         else {
@@ -161,7 +169,7 @@ impl MemoryReader<'_> {
         cosine_min: f32,
         now: Timestamp,
     ) -> StoreResult<Option<MemoryId>> {
-        let row = MemoryRow::by_id(self.connection, id)?;
+        let row = MemoryRow::whole(self, id)?;
         let is_free = |row: &MemoryRow| row.memory.is_current(now) && !row.apart;
         let Some(row) = row.filter(is_free) else {
             return Ok(None);
@@ -216,7 +224,7 @@ impl MemoryReader<'_> {
         )?;
         for (no, cosine) in near {
             if cosine >= f64::from(search.cosine_min) {
-                let row = MemoryRow::by_no(self.connection, no)?;
+                let row = MemoryRow::by_no(self, no)?;
                 if let Some(row) = row.filter(|row| accepts(row)) {
                     return Ok(Some(row));
                 }
@@ -354,7 +362,7 @@ impl MemoryWriter<'_> {
         let Some(model) = self.model_in_use(&vector.model)? else {
             return Ok(false);
         };
-        let row = MemoryRow::by_id(self.connection, id)?;
+        let row = MemoryRow::whole(self, id)?;
         let fits = |row: &MemoryRow| row.revision == revision && row.memory.superseded_by.is_none();
         let Some(row) = row.filter(fits) else {
             return Ok(false);
@@ -430,14 +438,20 @@ impl MemoryWriter<'_> {
         let left: i64 = self.meta(walk.left)?.unwrap_or(0);
         let max = max.max(1);
         let rest = "WHERE memories.no > ? ORDER BY memories.no LIMIT ?";
-        let rows = MemoryRow::all(self.connection, rest, params![at, limit(max)])?;
-        for row in &rows {
+        let rows = MemoryRow::all_checked(self, rest, params![at, limit(max)])?;
+        let is_last = rows.len() < max;
+        let last = rows.iter().map(|row| match row {
+            Ok(row) => row.no,
+            Err(damaged) => damaged.no,
+        });
+        let last = last.max().filter(|last| *last > at);
+        for row in &self.damage.left_out(rows) {
             visit(row)?;
         }
-        match rows.last() {
-            Some(last) if rows.len() == max => {
+        match last {
+            Some(last) if !is_last => {
                 let left = (left - limit(max)).max(1);
-                self.set_meta(walk.at, last.no)?;
+                self.set_meta(walk.at, last)?;
                 self.set_meta(walk.left, left)?;
                 Ok(left.unsigned_abs())
             }

@@ -12,7 +12,7 @@ use rusqlite::params;
 
 use super::reader::MemoryReader;
 use super::requests::ForgetProgress;
-use super::row::{MemoryRow, find_partition, kind_bits, limit, pack_tags, unpack_tags};
+use super::row::{MemoryRow, find_partition, has_kind, kind_bits, limit, pack_tags, unpack_tags};
 use super::sql::{Row, Sql, StoreResult};
 use super::time::moment;
 use super::vectors;
@@ -128,17 +128,22 @@ impl MemoryReader<'_> {
         };
         Ok(match request {
             ForgetRequest::One(id) => {
-                let found = MemoryRow::by_id(self.connection, *id)?;
-                let row = found.ok_or(MemoryError::NotFound { id: *id })?;
+                // A damaged memory can be forgotten.
+                let sql = "SELECT owner FROM memories
+                    CROSS JOIN partitions ON partitions.no = owner WHERE id = ?";
+                let owner: Option<i64> = self.value(sql, params![id.to_bytes()])?;
+                if owner.is_none() {
+                    return Err(MemoryError::NotFound { id: *id });
+                }
                 Criteria {
                     memory: Some(id.to_bytes()),
-                    owner: Some(row.owner),
+                    owner,
                     ..all
                 }
             }
             ForgetRequest::Unused(evidence) => {
                 let id = evidence.id;
-                let found = MemoryRow::by_id(self.connection, id)?;
+                let found = MemoryRow::by_id(self, id)?;
                 let row = found.ok_or(MemoryError::NotFound { id })?;
                 if self.evidence_of(&row)? != *evidence {
                     return Err(MemoryError::NotFound { id });
@@ -341,11 +346,12 @@ impl Criteria {
         let (born, kind, observed): (i64, u8, i64) = (row.get(2)?, row.get(3)?, row.get(4)?);
         let is_in_time = self.after.is_none_or(|after| observed >= after)
             && self.before.is_none_or(|before| observed < before);
-        if born > self.born || self.kinds >> kind & 1 == 0 || !is_in_time {
+        if born > self.born || !has_kind(self.kinds, kind) || !is_in_time {
             return Ok(false);
         }
         if let Some(sources) = &self.sources {
-            let session = row.text_or_null(6)?;
+            // That of a damaged row may be no text.
+            let session = row.text_or_null(6).unwrap_or_default();
             let generation: Option<[u8; 16]> = row.get(7)?;
             let generation = generation.map(Generation::from_bytes);
             let is_meant = sources.session.as_ref().map(SessionId::as_str) == session;

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 
+use super::checksum::DamageLog;
 use super::index::Pending;
 use super::sql::Connection;
 use super::writer::MemoryWriter;
@@ -24,9 +25,11 @@ pub(super) fn do_jobs(
     jobs: Vec<WriteJob>,
 ) -> JobResults {
     let pending = RefCell::new(Pending::default());
+    let damage = DamageLog::default();
     let mut answers = Vec::with_capacity(jobs.len());
     for job in jobs {
-        answers.push(try_job(transaction, path, &pending, job)?);
+        let writer = MemoryWriter::new(transaction, &pending, &damage, path);
+        answers.push(try_job(transaction, writer, &pending, job)?);
     }
     pending.borrow_mut().apply(transaction)?;
     Ok(answers)
@@ -35,13 +38,13 @@ pub(super) fn do_jobs(
 /// Runs one job within a savepoint.
 fn try_job(
     transaction: Connection<'_>,
-    path: Option<&Path>,
+    writer: MemoryWriter<'_>,
     pending: &RefCell<Pending>,
     job: WriteJob,
 ) -> Result<Result<(), MemoryError>, MemoryError> {
     let mark = pending.borrow().mark();
     transaction.control("SAVEPOINT job")?;
-    let outcome = match job(&MemoryWriter::new(transaction, pending, path)) {
+    let outcome = match job(&writer) {
         Err(refusal) if refusal.is_refusal() => {
             pending.borrow_mut().reset(mark);
             transaction.control("ROLLBACK TO job")?;

@@ -9,8 +9,11 @@ use memoird_core::time::Timestamp;
 use memoird_core::words::Languages;
 use rusqlite::{ToSql, params};
 
+use super::checksum::DamageLog;
 use super::index::Pending;
-use super::row::{BEGINS, MemoryRow, TEAM, damaged, find_partition, limit, prefix_bounds};
+use super::row::{
+    BEGINS, CheckedRow, MemoryRow, TEAM, damaged, find_partition, limit, prefix_bounds,
+};
 use super::sql::{Connection, Row, Sql, StoreResult};
 use super::time::moment;
 use super::vectors;
@@ -29,6 +32,7 @@ pub struct MemoryReader<'a> {
     pub(super) connection: Connection<'a>,
     /// Within a job: changes that are not in the word index yet.
     pending: Option<&'a RefCell<Pending>>,
+    pub(super) damage: &'a DamageLog,
     /// Path of the file, if there is one.
     path: Option<&'a Path>,
 }
@@ -37,11 +41,13 @@ impl<'a> MemoryReader<'a> {
     pub(super) fn new(
         connection: Connection<'a>,
         pending: Option<&'a RefCell<Pending>>,
+        damage: &'a DamageLog,
         path: Option<&'a Path>,
     ) -> Self {
         Self {
             connection,
             pending,
+            damage,
             path,
         }
     }
@@ -62,17 +68,30 @@ impl Sql for MemoryReader<'_> {
 
 impl MemoryReader<'_> {
     /// Returns one memory, including superseded and expired ones.
+    ///
+    /// # Errors
+    /// [`MemoryError::MemoryDamaged`].
     pub fn get(&self, id: MemoryId) -> StoreResult<Option<Memory>> {
-        Ok(MemoryRow::by_id(self.connection, id)?.map(|row| row.memory))
+        Ok(MemoryRow::by_id(self, id)?.map(|row| row.memory))
     }
 
-    /// Lists up to `max` memories in order of id.
+    /// Lists up to `max` memories in order of id. Damaged ones are left out.
     pub fn list(
         &self,
         request: &ListRequest,
         max: usize,
         now: Timestamp,
     ) -> StoreResult<Vec<Memory>> {
+        let rows = self.damage.left_out(self.rows(request, max, now)?);
+        Ok(rows.into_iter().map(|row| row.memory).collect())
+    }
+
+    fn rows(
+        &self,
+        request: &ListRequest,
+        max: usize,
+        now: Timestamp,
+    ) -> StoreResult<Vec<CheckedRow>> {
         let owner = match &request.subject {
             None => None,
             Some(subject) => match find_partition(self.connection, subject)? {
@@ -117,11 +136,10 @@ impl MemoryReader<'_> {
             sql += &format!(" AND superseded_by IS NULL AND (expires IS NULL OR expires > ?{now})");
         }
         sql += &format!(" ORDER BY {plus}id LIMIT ?2");
-        let rows = MemoryRow::all(self.connection, &sql, &parameters)?;
-        Ok(rows.into_iter().map(|row| row.memory).collect())
+        MemoryRow::all_checked(self, &sql, &parameters)
     }
 
-    /// Lists a page of memories.
+    /// Lists a page of memories. Damaged ones are left out.
     pub fn page_of(&self, request: &ListRequest, now: Timestamp) -> StoreResult<MemoryPage> {
         let (mut request, mut page) = (request.clone(), MemoryPage::default());
         let at_once = match request.metadata {
@@ -130,9 +148,17 @@ impl MemoryReader<'_> {
         };
         let mut looked_at = 0;
         loop {
-            let found = self.list(&request, at_once, now)?;
+            let found = self.rows(&request, at_once, now)?;
             let is_last = found.len() < at_once;
-            for memory in found {
+            let damaged = found.iter().filter_map(|row| row.as_ref().err());
+            let last_damaged = damaged.map(|row| row.id).max();
+            let whole = self.damage.left_out(found);
+            // A whole row is a reliable cursor. The id of a damaged one may be wrong.
+            let is_stuck = whole.is_empty() && last_damaged <= request.after;
+            if whole.is_empty() {
+                request.after = request.after.max(last_damaged);
+            }
+            for MemoryRow { memory, .. } in whole {
                 if page.memories.len() >= request.count || looked_at >= LISTED_MAX {
                     page.next = request.after;
                     return Ok(page);
@@ -145,7 +171,7 @@ impl MemoryReader<'_> {
                     page.memories.push(memory);
                 }
             }
-            if is_last {
+            if is_last || is_stuck {
                 return Ok(page);
             }
         }
@@ -211,7 +237,7 @@ impl MemoryReader<'_> {
              AND (expires IS NULL OR expires > ?)";
         for partition in own.into_iter().chain([TEAM]) {
             let parameters = params![partition, moment(now), limit(max)];
-            let found = MemoryRow::all(self.connection, rest, parameters)?;
+            let found = MemoryRow::all(self, rest, parameters)?;
             memories.extend(found.into_iter().map(|row| row.memory));
             total += self.count(count, params![partition, moment(now)])?;
         }

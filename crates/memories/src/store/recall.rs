@@ -174,7 +174,7 @@ impl MemoryReader<'_> {
             .filter(|other| !candidates.places.contains_key(other))
             .collect();
         let others: Vec<i64> = others.into_iter().collect();
-        for row in MemoryRow::of_numbers(self.connection, &others)? {
+        for row in MemoryRow::of_numbers(self, &others)? {
             if filter.passes(row.no, FilterColumns::new(&row.memory)) {
                 candidates.add(row);
             }
@@ -394,7 +394,8 @@ impl MemoryReader<'_> {
                 expires: row.get(3)?,
             };
             let id = MemoryId::from_bytes(row.get(4)?);
-            look(row.get(0)?, glance, id, row.text(5)?);
+            // Without its text, a damaged memory is no candidate.
+            look(row.get(0)?, glance, id, row.text(5).unwrap_or_default());
             Ok(())
         };
         let own = "SELECT no, kind, observed, expires, id, content FROM memories WHERE no = ?1";
@@ -421,7 +422,7 @@ impl MemoryReader<'_> {
     ) -> StoreResult<()> {
         let missing = numbers.filter(|no| !candidates.places.contains_key(no));
         let missing: Vec<i64> = missing.collect();
-        for row in MemoryRow::of_numbers(self.connection, &missing)? {
+        for row in MemoryRow::of_numbers(self, &missing)? {
             candidates.add(row);
         }
         Ok(())

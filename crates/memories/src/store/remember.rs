@@ -34,6 +34,9 @@ const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
 /// More than one, so that the table shrinks after its limits were lowered.
 const KEYS_PRUNED: i64 = 4;
 
+/// Condition on the current memory of an owner with an external key.
+const OF_KEY: &str = "owner = ? AND external_key = ? AND superseded_by IS NULL";
+
 /// How a memory matches a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Alike {
@@ -53,7 +56,8 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// A reused idempotency key, [`MemoryError::Duplicate`], [`MemoryError::NotFound`],
-    /// [`MemoryError::Superseded`], [`MemoryError::Full`].
+    /// [`MemoryError::Superseded`], [`MemoryError::Full`], [`MemoryError::MemoryDamaged`] if the
+    /// fact refers to a damaged memory.
     pub fn remember(
         &self,
         command: &RememberCommand,
@@ -308,7 +312,7 @@ impl MemoryWriter<'_> {
 
     /// Returns the memory that is to be superseded.
     fn replaceable(&self, id: MemoryId, subject: &Subject) -> StoreResult<MemoryRow> {
-        match MemoryRow::by_id(self.connection, id)? {
+        match MemoryRow::by_id(self, id)? {
             Some(row) if row.memory.subject == *subject => match row.memory.superseded_by {
                 None => Ok(row),
                 Some(by) => Err(MemoryError::Superseded { id, by }),
@@ -339,8 +343,11 @@ impl MemoryWriter<'_> {
                     && memory.kind == fact.kind
                     && memory.polarity == fact.polarity
             };
-            if is_echo && let Some(memory) = self.get(id)?.filter(is_of_its_kind) {
-                return Ok(Some(memory));
+            if is_echo
+                && let Some(row) = MemoryRow::whole(self, id)?
+                && is_of_its_kind(&row.memory)
+            {
+                return Ok(Some(row.memory));
             }
         }
         Ok(None)
@@ -365,7 +372,7 @@ impl MemoryWriter<'_> {
         let rest = format!(
             "WHERE owner = ? AND says = ? AND superseded_by IS NULL ORDER BY {plus}id DESC"
         );
-        let says_the_same = MemoryRow::all(self.connection, &rest, params![owner, says])?;
+        let says_the_same = MemoryRow::all(self, &rest, params![owner, says])?;
         let mut alike = None;
         for row in says_the_same {
             if !is_of_one_kind(&row.memory, fact) || row.memory.external_key.is_some() {
@@ -443,6 +450,9 @@ impl MemoryWriter<'_> {
 
 impl MemoryReader<'_> {
     /// Returns the current memory of a subject with this external key, even if it has expired.
+    ///
+    /// # Errors
+    /// [`MemoryError::MemoryDamaged`].
     pub fn named(&self, subject: &Subject, key: &str) -> StoreResult<Option<Memory>> {
         Ok(self.by_key(subject, key)?.map(|row| row.memory))
     }
@@ -451,8 +461,17 @@ impl MemoryReader<'_> {
         let Some(owner) = find_partition(self.connection, subject)? else {
             return Ok(None);
         };
-        let rest = "WHERE owner = ? AND external_key = ? AND superseded_by IS NULL";
-        MemoryRow::find(self.connection, rest, params![owner, key])
+        MemoryRow::find(self, &format!("WHERE {OF_KEY}"), params![owner, key])
+    }
+
+    /// Id of the current memory of a subject with this external key, even if it is damaged.
+    pub(super) fn holder(&self, subject: &Subject, key: &str) -> StoreResult<Option<MemoryId>> {
+        let Some(owner) = find_partition(self.connection, subject)? else {
+            return Ok(None);
+        };
+        let sql = format!("SELECT id FROM memories WHERE {OF_KEY}");
+        let id: Option<[u8; 16]> = self.value(&sql, params![owner, key])?;
+        Ok(id.map(MemoryId::from_bytes))
     }
 
     /// Memories that a session recalled in the last 24 hours, newest first.
@@ -477,9 +496,12 @@ impl MemoryReader<'_> {
         let since = moment(before(now, ECHO_SPAN));
         let owner = find_partition(self.connection, subject)?.unwrap_or(TEAM);
         let parameters = params![session, since, limit(MemoryLimits::ECHOES), owner, TEAM];
-        self.all(sql, parameters, |row| {
-            Ok((MemoryId::from_bytes(row.get(0)?), row.get(1)?))
-        })
+        let found = self.all(sql, parameters, |row| {
+            let id = MemoryId::from_bytes(row.get(0)?);
+            // A damaged text is compared with nothing.
+            Ok((id, row.get(1).unwrap_or_default()))
+        })?;
+        Ok(found)
     }
 }
 

@@ -7,6 +7,8 @@ use memoird_core::sha256::Sha256;
 use rusqlite::params;
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 
+use super::checksum::{DamagedRow, memory_checksum};
+use super::reader::MemoryReader;
 use super::sql::{Connection, Parameters, Row, Sql, StoreResult};
 use super::time::{moment, timestamp};
 use crate::MemoryError;
@@ -40,20 +42,25 @@ pub(super) struct MemoryRow {
     pub(super) memory: Memory,
 }
 
+/// A stored row, or the position of one that is damaged.
+pub(super) type CheckedRow = Result<MemoryRow, DamagedRow>;
+
+const BY_ID: &str = "WHERE id = ?";
+
 /// The columns that [`read`] expects. Excludes memories of forgotten owners.
 const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, kind,
     polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
     recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed,
-    apart, external_key, metadata FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
+    apart, external_key, metadata, checksum FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
 
 /// The columns that [`MemoryRow::write`] writes.
 const COLUMNS: &str = "no, format, partition, id, owner, born, revision, kind, polarity,
     importance, observed, created, updated, expires, superseded_by, reinforced, recalls,
     recalled, pin, pin_changed, apart, origin, says, session, generation, seqs, tags, content,
-    external_key, metadata";
+    external_key, metadata, checksum";
 /// A placeholder for each of [`COLUMNS`].
 const VALUES: &str =
-    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
 
 /// First and last number of a partition, inclusive.
 pub(super) fn range(partition: i64) -> (i64, i64) {
@@ -151,38 +158,61 @@ impl MemoryRow {
     }
 
     /// Returns the memory found by the rest of a `SELECT`.
+    ///
+    /// # Errors
+    /// [`MemoryError::MemoryDamaged`].
     pub(super) fn find(
-        connection: Connection<'_>,
+        reader: &MemoryReader<'_>,
         rest: &str,
         parameters: Parameters<'_>,
     ) -> StoreResult<Option<Self>> {
-        connection.one(&format!("{SELECT} {rest}"), parameters, read)
+        let found = reader.one(&format!("{SELECT} {rest}"), parameters, read)?;
+        found
+            .map(|row| row.map_err(|damaged| reader.damage.refuse(&damaged)))
+            .transpose()
     }
 
-    /// Returns all memories found by the rest of a `SELECT`.
+    /// Returns all memories found by the rest of a `SELECT`, without damaged ones.
     pub(super) fn all(
-        connection: Connection<'_>,
+        reader: &MemoryReader<'_>,
         rest: &str,
         parameters: Parameters<'_>,
     ) -> StoreResult<Vec<Self>> {
-        connection.all(&format!("{SELECT} {rest}"), parameters, read)
+        let found = Self::all_checked(reader, rest, parameters)?;
+        Ok(reader.damage.left_out(found))
     }
 
-    pub(super) fn by_id(connection: Connection<'_>, id: MemoryId) -> StoreResult<Option<Self>> {
-        Self::find(connection, "WHERE id = ?", params![id.to_bytes()])
+    /// Returns all rows found by the rest of a `SELECT`.
+    pub(super) fn all_checked(
+        reader: &MemoryReader<'_>,
+        rest: &str,
+        parameters: Parameters<'_>,
+    ) -> StoreResult<Vec<CheckedRow>> {
+        reader.all(&format!("{SELECT} {rest}"), parameters, read)
     }
 
-    pub(super) fn by_no(connection: Connection<'_>, no: i64) -> StoreResult<Option<Self>> {
-        Ok(Self::of_numbers(connection, &[no])?.pop())
+    /// Returns a memory.
+    ///
+    /// # Errors
+    /// [`MemoryError::MemoryDamaged`].
+    pub(super) fn by_id(reader: &MemoryReader<'_>, id: MemoryId) -> StoreResult<Option<Self>> {
+        Self::find(reader, BY_ID, params![id.to_bytes()])
     }
 
-    /// Returns the memories with these numbers, in this order. Missing ones are skipped.
-    pub(super) fn of_numbers(
-        connection: Connection<'_>,
-        numbers: &[i64],
-    ) -> StoreResult<Vec<Self>> {
+    /// Returns a memory, unless it is damaged.
+    pub(super) fn whole(reader: &MemoryReader<'_>, id: MemoryId) -> StoreResult<Option<Self>> {
+        Ok(Self::all(reader, BY_ID, params![id.to_bytes()])?.pop())
+    }
+
+    pub(super) fn by_no(reader: &MemoryReader<'_>, no: i64) -> StoreResult<Option<Self>> {
+        Ok(Self::of_numbers(reader, &[no])?.pop())
+    }
+
+    /// Returns the memories with these numbers, in this order, without missing and damaged ones.
+    pub(super) fn of_numbers(reader: &MemoryReader<'_>, numbers: &[i64]) -> StoreResult<Vec<Self>> {
         static SQL: LazyLock<String> = LazyLock::new(|| format!("{SELECT} WHERE memories.no = ?1"));
-        connection.of_numbers(&SQL, numbers, read)
+        let found = reader.of_numbers(&SQL, numbers, read)?;
+        Ok(reader.damage.left_out(found))
     }
 
     /// Inserts the row. `says` is the [`content_hash`] of its text.
@@ -241,6 +271,7 @@ impl MemoryRow {
             memory.content,
             memory.external_key,
             memory.metadata,
+            memory_checksum(memory),
         ];
         match was {
             None => connection.run(sql, parameters),
@@ -252,8 +283,22 @@ impl MemoryRow {
     }
 }
 
-/// Reads the columns of [`SELECT`].
-fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
+/// Reads the columns of [`SELECT`], and checks them.
+fn read(row: &Row<'_>) -> rusqlite::Result<CheckedRow> {
+    let checksum: Option<i64> = row.get(28)?;
+    match decode(row) {
+        Ok(found) if checksum.is_none_or(|it| it == memory_checksum(&found.memory)) => {
+            Ok(Ok(found))
+        }
+        Ok(_) | Err(rusqlite::Error::FromSqlConversionFailure(..)) => Ok(Err(DamagedRow {
+            no: row.get(0)?,
+            id: MemoryId::from_bytes(row.get(4).unwrap_or_default()),
+        })),
+        Err(error) => Err(error),
+    }
+}
+
+fn decode(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
     let no: i64 = row.get(0)?;
     let session: Option<String> = row.get(19)?;
     let source = match session {
@@ -364,6 +409,11 @@ pub(super) fn kind_bits(kinds: &[MemoryKind]) -> u8 {
     } else {
         kinds.iter().fold(0, |bits, kind| bits | 1 << *kind as u8)
     }
+}
+
+/// Whether a bit set has a kind. That of all kinds also has an unknown one, of a damaged row.
+pub(super) fn has_kind(bits: u8, kind: u8) -> bool {
+    bits == u8::MAX || bits.checked_shr(kind.into()).unwrap_or_default() & 1 == 1
 }
 
 /// Packs ascending numbers as variable-length differences (LEB128).

@@ -207,6 +207,13 @@ impl Row<'_> {
         read.map_err(|error| not_read(index, value, error))
     }
 
+    /// Bytes of a text, which may be no valid UTF-8.
+    pub(super) fn bytes_of_text(&self, index: usize) -> rusqlite::Result<&[u8]> {
+        let value = self.0.value(index)?;
+        let read = value.as_bytes();
+        read.map_err(|error| not_read(index, value, error))
+    }
+
     pub(super) fn bytes(&self, index: usize) -> rusqlite::Result<&[u8]> {
         let bytes = self.bytes_or_null(index)?;
         bytes.ok_or_else(|| missing(index))

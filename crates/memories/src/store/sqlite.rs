@@ -13,5 +13,5 @@ mod terms;
 pub use file::READERS_KEPT;
 pub(super) use files::MemoryFiles;
 pub use files::{FilesOptions, tenant_files};
-pub(super) use open::empty_schema;
 pub use open::schema_of_version;
+pub(super) use open::{empty_schema, has_checksums};

@@ -17,7 +17,8 @@ impl MemoryWriter<'_> {
     /// Changes a memory. With a subject, only if the memory belongs to it.
     ///
     /// # Errors
-    /// [`MemoryError::NotFound`], [`MemoryError::Superseded`], [`MemoryError::Invalid`].
+    /// [`MemoryError::NotFound`], [`MemoryError::Superseded`], [`MemoryError::Invalid`],
+    /// [`MemoryError::MemoryDamaged`].
     pub fn update(
         &self,
         id: MemoryId,
@@ -26,7 +27,7 @@ impl MemoryWriter<'_> {
         at: Timestamp,
         limits: &MemoryLimits,
     ) -> StoreResult<Memory> {
-        let found = MemoryRow::by_id(self.connection, id)?;
+        let found = MemoryRow::by_id(self, id)?;
         let mine = found.filter(|row| subject.is_none_or(|subject| row.memory.subject == *subject));
         let Some(was) = mine else {
             return Err(MemoryError::NotFound { id });
@@ -58,15 +59,16 @@ impl MemoryWriter<'_> {
         for memory in memories {
             let is_taken = match &memory.external_key {
                 Some(key) if memory.superseded_by.is_none() => {
-                    self.named(&memory.subject, key)?.is_some()
+                    let holder = self.holder(&memory.subject, key)?;
+                    holder.is_some_and(|id| id != memory.id)
                 }
                 _ => false,
             };
-            if is_taken || MemoryRow::by_id(self.connection, memory.id)?.is_some() {
+            if is_taken || MemoryRow::whole(self, memory.id)?.is_some() {
                 imported.skipped += 1;
                 continue;
             }
-            // A row with this id that is still being forgotten is deleted first.
+            // A row with this id that is damaged, or still being forgotten, is deleted first.
             for doomed in self.doomed("id = ?", params![memory.id.to_bytes()])? {
                 self.erase(&doomed, &mut ForgetOutcome::default())?;
             }
@@ -82,7 +84,7 @@ impl MemoryWriter<'_> {
     /// Returns `false` if one of them is no longer current.
     pub fn merge(&self, older: MemoryId, newer: MemoryId, at: Timestamp) -> StoreResult<bool> {
         let current = |id| -> StoreResult<Option<MemoryRow>> {
-            let row = MemoryRow::by_id(self.connection, id)?;
+            let row = MemoryRow::whole(self, id)?;
             Ok(row.filter(|row| row.memory.is_current(at)))
         };
         let (Some(old), Some(was)) = (current(older)?, current(newer)?) else {

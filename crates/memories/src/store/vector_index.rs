@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::row::has_kind;
 use super::time::moment;
 use crate::MemoryError;
 use crate::rules::Memory;
@@ -70,7 +71,7 @@ impl Wanted {
 
 impl Filter {
     pub(super) fn passes(&self, no: i64, glance: FilterColumns) -> bool {
-        self.kinds >> glance.kind & 1 == 1
+        has_kind(self.kinds, glance.kind)
             && self
                 .observed_after
                 .is_none_or(|after| glance.observed >= after)

@@ -12,6 +12,7 @@ use memoird_core::sha256::Sha256;
 use memoird_core::time::Timestamp;
 use rusqlite::{ToSql, params};
 
+use super::checksum::DamageLog;
 use super::index::{Pending, Prepared};
 use super::places;
 use super::reader::MemoryReader;
@@ -52,10 +53,11 @@ impl<'a> MemoryWriter<'a> {
     pub(super) fn new(
         connection: Connection<'a>,
         pending: &'a RefCell<Pending>,
+        damage: &'a DamageLog,
         path: Option<&'a Path>,
     ) -> Self {
         Self {
-            reader: MemoryReader::new(connection, Some(pending), path),
+            reader: MemoryReader::new(connection, Some(pending), damage, path),
             pending,
         }
     }
@@ -224,8 +226,7 @@ impl<'a> MemoryWriter<'a> {
                 // deleted.
                 let next = self.doomed(leads_to, params![older.id.to_bytes(), id, limit(*left)])?;
                 for oldest in &next {
-                    let sql = "UPDATE memories SET superseded_by = ? WHERE no = ?";
-                    self.run(sql, params![id, oldest.no])?;
+                    self.attach(oldest, doomed.id)?;
                 }
                 *left -= next.len();
                 if *left == 0 {
@@ -236,6 +237,17 @@ impl<'a> MemoryWriter<'a> {
             }
         }
         Ok(false)
+    }
+
+    /// Makes a memory that is about to be deleted history of another one.
+    fn attach(&self, doomed: &DeletionRow, by: MemoryId) -> StoreResult<()> {
+        if let Some(mut row) = MemoryRow::by_no(self, doomed.no)? {
+            row.memory.superseded_by = Some(by);
+            return row.replace(self.connection, row.no);
+        }
+        // It has no owner anymore, or is damaged: no call returns it.
+        let sql = "UPDATE memories SET superseded_by = ? WHERE no = ?";
+        self.run(sql, params![by.to_bytes(), doomed.no])
     }
 
     /// Queues a text for embedding, unless it already has a vector of the model in use.
@@ -313,7 +325,8 @@ fn read_doomed(row: &Row<'_>) -> rusqlite::Result<DeletionRow> {
         no: row.get(0)?,
         id: MemoryId::from_bytes(row.get(1)?),
         is_history: row.get(2)?,
-        content: row.get(3)?,
+        // A damaged text must not keep it from being deleted.
+        content: String::from_utf8_lossy(row.bytes_of_text(3)?).into_owned(),
     })
 }
 

@@ -200,7 +200,7 @@ impl Worker for MaintenanceWorker {
 
 /// The work on one tenant.
 impl MaintenanceWorker {
-    /// Continues all interrupted work of a tenant. Returns `false` if the WAL is not truncated yet.
+    /// Continues all interrupted work of a tenant, and computes missing checksums. Returns `false` if the WAL is not truncated yet.
     async fn finish_work(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         self.consolidation.forgetting.finish_jobs(tenant).await?;
         let erased = self.storage.truncate_log(tenant).await?;
@@ -224,6 +224,12 @@ impl MaintenanceWorker {
                 .write(tenant, move |writer| writer.reindex_step(ROWS_MAX, now))
                 .await?;
             if left == 0 {
+                break;
+            }
+        }
+        loop {
+            let step = |writer: &MemoryWriter<'_>| writer.checksums_step(ROWS_MAX);
+            if self.storage.write(tenant, step).await? == 0 {
                 break;
             }
         }

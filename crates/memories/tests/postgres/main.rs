@@ -13,6 +13,8 @@
 
 #[path = "../store/consolidation.rs"]
 mod consolidation;
+#[path = "../store/damage.rs"]
+mod damage;
 #[path = "../store/documents.rs"]
 mod documents;
 #[path = "../store/embedding.rs"]

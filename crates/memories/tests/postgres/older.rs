@@ -70,15 +70,25 @@ fn counters_of_version_1_continue_after_migration() {
                  WHERE tenant = memoird_memories.tenant()"
         ));
     }
+    for table in ["memories", "documents"] {
+        kit.place.run(&format!(
+            "DROP VIEW memoird_tenant.{table};
+             DROP TRIGGER unchecked ON memoird_memories.{table};
+             ALTER TABLE memoird_memories.{table} DROP COLUMN checksum;
+             CREATE VIEW memoird_tenant.{table} AS SELECT * FROM memoird_memories.{table}
+                 WHERE tenant = memoird_memories.tenant()"
+        ));
+    }
     kit.place.run(
-        "DROP FUNCTION memoird_memories.changed;
+        "DROP FUNCTION memoird_memories.changed, memoird_memories.unchecked;
          UPDATE memoird_memories.schema_version SET version = 1",
     );
     // A daemon of version 1 keeps running during the migration.
     let older = kit.memories.clone();
     let kit = kit.reopened();
     let version = "SELECT version FROM memoird_memories.schema_version";
-    assert_eq!(kit.peek(version), 3);
+    assert_eq!(kit.peek(version), 5);
+    assert_eq!(kit.write(|writer| writer.checksums_step(9)), 1);
     kit.say(2, "ann", "the dog is called Rex");
     let fact = order(3, fact("bob", MemoryKind::Project, "the cat is called Tom"));
     let done = older.write_one(move |writer| writer.remember(&fact, &limits()));
@@ -89,4 +99,26 @@ fn counters_of_version_1_continue_after_migration() {
         assert_eq!(kit.peek(&rows), 1, "{table}");
     }
     kit.check_indexes();
+}
+
+/// A daemon of version 3 knows no checksums.
+#[test]
+fn change_by_older_daemon_removes_checksum() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    kit.say(1, "ann", "the boat is called Zuiderzee");
+    kit.say(2, "ann", "the dog is called Rex");
+    let unchecked = "SELECT count(*) FROM memories WHERE checksum IS NULL";
+    kit.place.run("UPDATE memories SET recalls = 3");
+    assert_eq!(kit.peek(unchecked), 0, "recalls are not covered");
+    kit.place.run(
+        "UPDATE memories SET importance = 0.25 WHERE content = 'the boat is called Zuiderzee'",
+    );
+    assert_eq!(kit.peek(unchecked), 1);
+    assert_eq!(kit.get(id(1)).unwrap().importance, 0.25);
+    assert_eq!(kit.write(|writer| writer.checksums_step(9)), 1);
+    assert_eq!(kit.peek(unchecked), 0);
+    assert!(kit.get(id(1)).is_some() && kit.get(id(2)).is_some());
 }

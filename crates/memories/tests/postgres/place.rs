@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use memoird_memories::store::{FilesOptions, MemoryStore};
+use memoird_memories::store::{FilesOptions, MemoryStore, check_tenant_file};
 use memoird_postgres::PgOptions;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -79,6 +79,31 @@ impl Place {
         };
         let (_, database) = words.split_once("dbname=").unwrap();
         server.run(database, &format!("{AS_TENANT}{sql}"))
+    }
+
+    /// Damages that a verification finds.
+    pub(crate) fn damages(&self) -> Vec<String> {
+        match self {
+            Self::Database(..) => self.open().check_rows().unwrap().unwrap().damages,
+            Self::Skipped(dir) => {
+                let path = dir.path().join("acme.db");
+                check_tenant_file(&path, None).unwrap().damages
+            }
+        }
+    }
+
+    /// Changes rows as damage would: no trigger notices it.
+    pub(crate) fn damage(&self, sql: &str) {
+        match self {
+            Self::Database(..) => {
+                self.run(&format!("SET session_replication_role = replica; {sql}"));
+            }
+            Self::Skipped(dir) => {
+                let path = dir.path().join("acme.db");
+                let connection = rusqlite::Connection::open(path).unwrap();
+                connection.execute_batch(sql).unwrap();
+            }
+        }
     }
 
     #[allow(clippy::unused_self, reason = "elsewhere memories are in files")]

@@ -3,10 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use memoird_memories::rules::{MemoryKind, NearDuplicate};
-use memoird_memories::store::{FilesOptions, MemoryStore, schema_of_version};
+use memoird_memories::store::{FilesOptions, MemoryStore, check_tenant_file, schema_of_version};
 use memoird_memories::{FileError, ForgetRequest, ListRequest, MemoryError, RememberRequest};
 use memoird_store::StoreError;
-use memoird_store::verify::{check_file, check_schema};
+use memoird_store::verify::check_schema;
 use tempfile::TempDir;
 
 use crate::kit::*;
@@ -72,16 +72,13 @@ fn foreign_schema_object_is_refused() {
     kit.say(1, "ann", "likes tea");
     let path = kit.place.dir.path().join("acme.db");
     check_schema(&path, None, schema_of_version).unwrap();
-    assert_eq!(
-        check_file(&path, None, schema_of_version).unwrap().damages,
-        [""; 0]
-    );
+    assert_eq!(check_tenant_file(&path, None).unwrap().damages, [""; 0]);
     let spy = "CREATE TRIGGER spy AFTER INSERT ON memories BEGIN DELETE FROM memories; END";
     rusqlite::Connection::open(&path)
         .unwrap()
         .execute_batch(spy)
         .unwrap();
-    let found = check_file(&path, None, schema_of_version).unwrap().damages;
+    let found = check_tenant_file(&path, None).unwrap().damages;
     assert!(found[0].contains("foreign trigger \"spy\""), "{found:?}");
     let error = check_schema(&path, None, schema_of_version).unwrap_err();
     assert!(matches!(error, StoreError::ForeignSchema { .. }), "{error}");
@@ -136,7 +133,7 @@ fn foreign_file_is_left_unchanged() {
 #[test]
 fn full_disk_rolls_back_the_group() {
     let kit = Kit::at(Place::with(&FilesOptions {
-        pages_max: Some(90),
+        pages_max: Some(92),
         ..FilesOptions::default()
     }));
     kit.write(|writer| writer.set_embedding_model(Some(MODEL)));
@@ -157,7 +154,7 @@ fn full_disk_rolls_back_the_group() {
             Err(error) => break error,
         }
         stored += 8;
-        assert!(stored < 2_000, "90 pages must be full some time");
+        assert!(stored < 2_000, "92 pages must be full some time");
     };
     assert!(matches!(refused, MemoryError::DiskFull), "{refused}");
     let counts = kit

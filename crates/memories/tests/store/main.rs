@@ -12,6 +12,7 @@
 )]
 
 mod consolidation;
+mod damage;
 mod documents;
 mod embedding;
 mod extraction;

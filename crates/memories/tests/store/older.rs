@@ -25,6 +25,8 @@ DROP INDEX memories_external;
 DROP INDEX memories_metadata;
 ALTER TABLE memories DROP COLUMN external_key;
 ALTER TABLE memories DROP COLUMN metadata;
+DROP INDEX memories_unchecked;
+ALTER TABLE memories DROP COLUMN checksum;
 PRAGMA user_version = 2;
 ";
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use memoird_memories::store::{FilesOptions, MemoryStore};
+use memoird_memories::store::{FilesOptions, MemoryStore, check_tenant_file};
 use memoird_memories::{FileError, MemoryError};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -46,6 +46,18 @@ impl Place {
     pub(crate) fn peek(&self, sql: &str) -> i64 {
         let connection = Connection::open(self.path()).unwrap();
         connection.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    /// Damages that a verification finds.
+    pub(crate) fn damages(&self) -> Vec<String> {
+        let key = self.options.key.as_ref();
+        check_tenant_file(&self.path(), key).unwrap().damages
+    }
+
+    /// Changes rows as damage would.
+    pub(crate) fn damage(&self, sql: &str) {
+        let connection = Connection::open(self.path()).unwrap();
+        connection.execute_batch(sql).unwrap();
     }
 
     #[allow(

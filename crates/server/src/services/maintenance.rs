@@ -5,6 +5,7 @@ use std::{fmt, io};
 
 use memoird_engine::run_in_background;
 use memoird_hooks::git::GitError;
+use memoird_memories::store::MemoryStore;
 use memoird_proto::v1::{BackupFile, BackupResponse, VerifyResponse};
 use memoird_store::{Store, StoreError};
 use thiserror::Error;
@@ -92,6 +93,7 @@ pub(crate) struct Maintenance {
     files: Arc<DataFiles>,
     /// The journal, if it is not one of the files.
     external_journal: Option<Arc<dyn Store>>,
+    memories: Arc<MemoryStore>,
     busy: Arc<Mutex<()>>,
     /// Running backups. Erasures wait for them.
     copies: TaskTracker,
@@ -111,11 +113,13 @@ impl Maintenance {
     pub(crate) fn new(
         files: DataFiles,
         external_journal: Option<Arc<dyn Store>>,
+        memories: Arc<MemoryStore>,
         copies: TaskTracker,
     ) -> Self {
         Self {
             files: Arc::new(files),
             external_journal,
+            memories,
             busy: Arc::default(),
             copies,
         }
@@ -123,12 +127,13 @@ impl Maintenance {
 
     pub(crate) async fn verify(&self) -> Result<VerifyResponse, MaintenanceError> {
         let (files, external_journal) = (Arc::clone(&self.files), self.external_journal.clone());
+        let memories = Arc::clone(&self.memories);
         let turn = self.turn()?;
         let checked = run_in_background(THREAD, move || {
             let _turn = turn;
             let journal = external_journal.map_or(Ok(None), |journal| journal.check_turns())?;
             let mut checks = files.verify()?;
-            checks.splice(..0, journal);
+            checks.splice(..0, journal.into_iter().chain(memories.check_rows()?));
             Ok::<_, StoreError>(checks)
         });
         let checks = checked.await.ok_or(MaintenanceError::ThreadFailed)??;

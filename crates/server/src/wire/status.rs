@@ -201,6 +201,10 @@ fn memory(failure: &MemoryError) -> Refusal {
             (InvalidArgument, "MEMORY_INVALID", None)
         }
         MemoryError::NotFound { .. } => (NotFound, "MEMORY_NOT_FOUND", None),
+        MemoryError::MemoryDamaged { id } => {
+            facts.push(("id", id.to_string()));
+            (DataLoss, "MEMORY_DAMAGED", None)
+        }
         MemoryError::Duplicate { id } => {
             facts.push(("id", id.to_string()));
             (AlreadyExists, "MEMORY_DUPLICATE", None)
@@ -230,6 +234,7 @@ fn memory(failure: &MemoryError) -> Refusal {
             (InvalidArgument, "DOCUMENT_INVALID", None)
         }
         MemoryError::DocumentNotFound { .. } => (NotFound, "DOCUMENT_NOT_FOUND", None),
+        MemoryError::DocumentDamaged { .. } => (DataLoss, "DOCUMENT_DAMAGED", None),
         MemoryError::StaleVersion { version, .. } => {
             facts.push(("version", version.to_string()));
             (Aborted, "STALE_VERSION", None)

@@ -11,6 +11,7 @@ use memoird_core::ids::TenantId;
 use memoird_core::sha256::Sha256;
 use memoird_core::time::Timestamp;
 use memoird_postgres::{Column, OpenTransaction, PgOptions, Transactions, Value};
+use memoird_store::verify::FileCheck;
 use memoird_store::{READERS_MAX, StoreError};
 use tokio::runtime::Handle;
 use tracing::warn;
@@ -36,6 +37,8 @@ pub(in crate::store) struct PostgresMemories {
 
 #[derive(Debug)]
 struct Database {
+    /// Servers and name of the database.
+    name: String,
     transactions: Transactions,
     pgvector: Option<Pgvector>,
     /// Schemas of the views and of pgvector.
@@ -58,6 +61,7 @@ impl PostgresMemories {
     ///
     /// Creates missing tables.
     pub(in crate::store) fn open(options: PgOptions, runtime: &Handle) -> Result<Self, StoreError> {
+        let name = options.shown();
         let transactions = Transactions::new(options, runtime, CONNECTIONS_MAX)?;
         transactions.prepare(&schema::TABLES)?;
         let extension = find_pgvector(&transactions)?;
@@ -67,6 +71,7 @@ impl PostgresMemories {
             search_path += &format!(", \"{}\"", schema.replace('"', "\"\""));
         }
         let place = Database {
+            name,
             transactions,
             pgvector: extension.map(|(_, pgvector)| pgvector),
             search_path,
@@ -145,8 +150,24 @@ impl Backend for PostgresMemories {
                 &format!("r.expires < {}", moment(expired_before)),
             ),
             of("documents", &format!("r.expires <= {}", moment(now))),
+            of("memories", "r.checksum IS NULL"),
+            of("documents", "r.checksum IS NULL"),
         ];
         self.tenants_where(&due.join(" OR "))
+    }
+
+    fn shared_rows(&self) -> StoreResult<Option<FileCheck>> {
+        let sql = "SELECT pg_table_size('memoird_memories.memories')
+            + pg_table_size('memoird_memories.documents')";
+        let size = self.place.look(sql)?;
+        Ok(Some(FileCheck {
+            path: format!("{} (memories)", self.place.name).into(),
+            bytes: size
+                .first()
+                .map_or(Ok(0), |row| whole(row, 0))?
+                .unsigned_abs(),
+            ..FileCheck::default()
+        }))
     }
 
     fn read_learnt(&self) -> StoreResult<Option<u64>> {

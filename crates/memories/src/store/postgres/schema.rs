@@ -13,7 +13,7 @@ use memoird_postgres::SchemaMigrations;
 pub(super) const TABLES: SchemaMigrations = SchemaMigrations {
     schema: "memoird_memories",
     first_version: 1,
-    steps: &[V1, V2, V3],
+    steps: &[V1, V2, V3, V4, V5],
 };
 
 /// The table of vectors, if the database has pgvector.
@@ -364,6 +364,64 @@ $body$;
 );
 
 const V3: &str = find_by_step!("document_state");
+
+/// Adds checksums to a table (`checksum.rs`).
+///
+/// Those of existing rows are computed in the background, which finds them by the index. A daemon of
+/// an older version changes rows without their checksum: then the trigger removes it, so that it is
+/// computed again.
+macro_rules! add_checksums {
+    ($table:literal, $covered:literal) => {
+        concat!(
+            "
+LOCK TABLE memoird_tenant.",
+            $table,
+            " IN ACCESS EXCLUSIVE MODE;
+ALTER TABLE memoird_memories.",
+            $table,
+            " ADD COLUMN checksum bigint;
+CREATE INDEX ",
+            $table,
+            "_unchecked ON memoird_memories.",
+            $table,
+            " (tenant, no) WHERE checksum IS NULL;
+CREATE TRIGGER unchecked BEFORE UPDATE OF ",
+            $covered,
+            " ON memoird_memories.",
+            $table,
+            " FOR EACH ROW WHEN (OLD.checksum = NEW.checksum AND OLD IS DISTINCT FROM NEW)
+    EXECUTE FUNCTION memoird_memories.unchecked();
+CREATE OR REPLACE VIEW memoird_tenant.",
+            $table,
+            " AS SELECT * FROM memoird_memories.",
+            $table,
+            " WHERE tenant = memoird_memories.tenant();
+"
+        )
+    };
+}
+
+const V4: &str = concat!(
+    "
+CREATE FUNCTION memoird_memories.unchecked() RETURNS trigger LANGUAGE plpgsql AS $body$
+BEGIN
+    NEW.checksum := NULL;
+    RETURN NEW;
+END
+$body$;
+",
+    add_checksums!(
+        "memories",
+        "no, id, owner, kind, polarity, importance, observed, created, updated, expires,
+         superseded_by, reinforced, pin, origin, session, generation, seqs, tags, content,
+         external_key, metadata"
+    )
+);
+
+const V5: &str = add_checksums!(
+    "documents",
+    "namespace, key, version, created, updated, expires, form, value"
+);
 
 /// Each vector is stored with the columns that a search filters by.
 const VECTORS_V1: &str = "

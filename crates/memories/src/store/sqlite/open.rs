@@ -20,7 +20,7 @@ const APPLICATION_ID: i64 = 0x6d65_6d6d;
 /// Migration steps. `PRAGMA user_version` counts the steps taken.
 ///
 /// A released step is never changed. New steps are appended.
-const MIGRATIONS: [&str; 7] = [V1, V2, V3, V4, V5, V6, V7];
+const MIGRATIONS: [&str; 8] = [V1, V2, V3, V4, V5, V6, V7, V8];
 
 /// The initial schema.
 ///
@@ -134,6 +134,18 @@ DROP TABLE IF EXISTS words;
 DROP VIEW IF EXISTS current_words;
 ";
 
+/// Adds the checksums of memories and documents (`checksum.rs`).
+///
+/// Those of existing rows are computed in the background, which finds them by the indexes.
+const V8: &str = "
+ALTER TABLE memories ADD COLUMN checksum INTEGER;
+ALTER TABLE documents ADD COLUMN checksum INTEGER;
+CREATE INDEX memories_unchecked ON memories (no) WHERE checksum IS NULL;
+CREATE INDEX documents_unchecked ON documents (no) WHERE checksum IS NULL;
+";
+/// First schema with checksums.
+const CHECKSUMS_SINCE: i64 = 8;
+
 /// Version of the newest schema.
 const KNOWN: i64 = MIGRATIONS.len() as i64;
 
@@ -194,6 +206,12 @@ fn create(steps: &[&str]) -> rusqlite::Result<Connection> {
         connection.execute_batch(step)?;
     }
     Ok(connection)
+}
+
+/// Whether the rows of a file may have checksums.
+pub(in crate::store) fn has_checksums(connection: &Connection) -> rusqlite::Result<bool> {
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    Ok(version >= CHECKSUMS_SINCE)
 }
 
 /// Returns the tenant of a file, or `None` if it cannot be determined.
