@@ -105,6 +105,11 @@ impl MemoryStore {
         self.0.has_vectors()
     }
 
+    /// The current time of the database's clock, which all of its daemons share. `None` for files.
+    pub fn now(&self) -> Option<Timestamp> {
+        self.0.now()
+    }
+
     /// Opens a tenant's memories, and creates the storage if there is none.
     ///
     /// # Errors

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use memoird_proto::v1::{
     ForgetRequest, GetClusterRequest, GetContextRequest, GetDocumentRequest, GetStatsRequest,
-    ListMemoriesRequest, ListSessionsRequest, PutDocumentRequest, RememberRequest, RunDreamRequest,
-    SearchTranscriptsRequest, WatchEventsRequest, WatchEventsResponse, forget_request,
-    put_document_request,
+    ListMemoriesRequest, ListSessionsRequest, PutDocumentRequest, RememberOutcome, RememberRequest,
+    RunDreamRequest, SearchTranscriptsRequest, WatchEventsRequest, WatchEventsResponse,
+    forget_request, put_document_request,
 };
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -20,9 +20,9 @@ use tonic::{Code, Streaming};
 use crate::data::postgres::over;
 use crate::data::postgres::server::Server;
 use crate::harness::{
-    Daemon, RECORDING_HOOK, Setup, append, ask_as, delivered, end, eventually, fact, field,
-    http_get, keyed, live, manifest, memories_at, memories_of, query_of, recalled, refused_code,
-    reload, remember, remember_new, run, say, tenant, text_of, user, wall_ms,
+    Clock, Daemon, RECORDING_HOOK, Setup, append, ask_as, delivered, end, eventually, fact, field,
+    http_get, keyed, live, manifest, memories_at, memories_of, memory_stats, query_of, recalled,
+    refused_code, reload, remember, remember_new, run, say, tenant, text_of, user, wall_ms,
 };
 use crate::repo::deploy::{metrics_of, metrics_shown};
 use crate::sessions::search::found;
@@ -383,6 +383,71 @@ async fn documents_are_shared_by_all_members() {
     assert_eq!(refused_code(&refused[0]), "STALE_VERSION");
     let found = a.get_document(get).await.expect("there");
     assert_eq!(found.into_inner().document.expect("one").version, 2);
+}
+
+/// Documents kept in the database, including expired ones.
+async fn documents_kept(daemon: &Daemon) -> u64 {
+    memory_stats(&mut daemon.memories()).await.documents
+}
+
+#[tokio::test]
+async fn member_whose_clock_is_ahead_uses_time_of_database_for_memories() {
+    let test = "data::cluster::member_whose_clock_is_ahead_uses_time_of_database_for_memories";
+    let Some(clock) = Clock::new(test) else {
+        return;
+    };
+    let Some((mut daemons, words)) = daemons(1, "").await else {
+        return;
+    };
+    clock.set("+10800");
+    daemons.push(Daemon::with(clock.applied_to(member_setup(&words, ""))).await);
+    let [mut a, mut b] = [0, 1].map(|place: usize| daemons[place].documents());
+    let put = |key: &str, seconds: i64| PutDocumentRequest {
+        namespace: vec!["settings".into()],
+        key: key.into(),
+        value: Some(put_document_request::Value::Json("1".into())),
+        ttl: Some(prost_types::Duration { seconds, nanos: 0 }),
+        ..PutDocumentRequest::default()
+    };
+    let get = |key: &str| GetDocumentRequest {
+        namespace: vec!["settings".into()],
+        key: key.into(),
+        ..GetDocumentRequest::default()
+    };
+    a.put_document(put("live", 3_600)).await.expect("stored");
+    b.get_document(get("live")).await.expect("live");
+    b.put_document(put("short", 1)).await.expect("stored");
+    eventually("it expires", async || {
+        let gone = a.get_document(get("short")).await.is_err();
+        (gone && b.get_document(get("short")).await.is_err()).then_some(())
+    })
+    .await;
+    // The one whose clock is ahead takes over, and deletes what has expired.
+    assert_eq!(documents_kept(&daemons[0]).await, 2);
+    daemons[0].kill9().await;
+    eventually("the new leader deletes it", async || {
+        (documents_kept(&daemons[1]).await < 2).then_some(())
+    })
+    .await;
+    b.get_document(get("live")).await.expect("still live");
+
+    clock.set("+86500");
+    daemons[0].restart().await;
+    let request = RememberRequest {
+        idempotency_key: "k1".into(),
+        ..fact("ann", "the cat is called Tom")
+    };
+    let [mut a, mut b] = [0, 1].map(|place: usize| daemons[place].memories());
+    let first = remember_new(&mut a, request.clone()).await;
+    let again = remember(&mut b, request.clone()).await;
+    assert_eq!(again.outcome(), RememberOutcome::Created, "{again:?}");
+    let other = RememberRequest {
+        content: "the cat was sold".into(),
+        ..request
+    };
+    let refused = b.remember(other).await.expect_err("another fact");
+    assert_eq!(refused_code(&refused), "IDEMPOTENCY_KEY_REUSED");
+    assert_eq!(again.memory.expect("a memory").id, first.id);
 }
 
 #[tokio::test]

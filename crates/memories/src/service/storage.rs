@@ -110,8 +110,11 @@ impl MemoryStorage {
         self.config().limits.clone()
     }
 
+    /// The current time. Daemons that share a database use its clock, so that a memory expires for
+    /// all of them at once.
     pub(crate) fn now(&self) -> Timestamp {
-        self.engine.machine.now().wall
+        let shared = self.store.as_ref().and_then(|store| store.now());
+        shared.unwrap_or_else(|| self.engine.machine.now().wall)
     }
 
     /// Returns the state of a tenant.

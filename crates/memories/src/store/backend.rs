@@ -16,6 +16,11 @@ pub(super) trait Backend: Debug + Send + Sync {
         true
     }
 
+    /// The current time, if the storage has a clock that all daemons share.
+    fn now(&self) -> Option<Timestamp> {
+        None
+    }
+
     fn tenant(&self, tenant: &TenantId) -> StoreResult<Arc<dyn TenantBackend>>;
 
     fn make_vector_indexes(&self) -> StoreResult<()> {

@@ -7,6 +7,7 @@
 //! `$1`), `CROSS JOIN … ON`, which fixes the join order in SQLite, becomes `JOIN`, and unique
 //! columns are unique per tenant (`ON CONFLICT (…)`).
 
+mod clock;
 mod near;
 mod place;
 mod schema;

@@ -16,6 +16,7 @@ use memoird_store::{READERS_MAX, StoreError};
 use tokio::runtime::Handle;
 use tracing::warn;
 
+use super::clock::DatabaseClock;
 use super::{Pgvector, Transaction, near, schema, value, whole};
 use crate::store::backend::{Action, Backend, TenantBackend};
 use crate::store::embedding::WALKS;
@@ -40,6 +41,7 @@ struct Database {
     /// Servers and name of the database.
     name: String,
     transactions: Transactions,
+    clock: DatabaseClock,
     pgvector: Option<Pgvector>,
     /// Schemas of the views and of pgvector.
     search_path: String,
@@ -72,6 +74,7 @@ impl PostgresMemories {
         }
         let place = Database {
             name,
+            clock: DatabaseClock::new(&transactions)?,
             transactions,
             pgvector: extension.map(|(_, pgvector)| pgvector),
             search_path,
@@ -100,6 +103,10 @@ impl PostgresMemories {
 impl Backend for PostgresMemories {
     fn has_vectors(&self) -> bool {
         self.place.pgvector.is_some()
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Some(self.place.clock.now())
     }
 
     fn make_vector_indexes(&self) -> StoreResult<()> {
@@ -236,6 +243,7 @@ impl TenantBackend for PostgresTenant {
         let begin = format!("BEGIN; {}; {turn}", self.settings());
         let mut is_done = false;
         let written = self.place.transactions.transact(&begin, |open| {
+            self.place.clock.follow(open)?;
             let transaction = self.opened(open);
             action(&transaction)?;
             transaction.settle()?;
@@ -257,7 +265,10 @@ impl TenantBackend for PostgresTenant {
             self.settings()
         );
         let transactions = &self.place.transactions;
-        self.noted(transactions.read(&begin, |open| look(&self.opened(open))))
+        self.noted(transactions.read(&begin, |open| {
+            self.place.clock.follow(open)?;
+            look(&self.opened(open))
+        }))
     }
 }
 
