@@ -145,8 +145,8 @@ fn order(number: u64, subject: &str, text: String) -> RememberCommand {
 }
 
 fn write(memories: &TenantMemories, orders: &[RememberCommand]) -> Result<(), MemoryError> {
-    let jobs = orders.iter().cloned().map(|order| -> WriteJob {
-        Box::new(move |writer| {
+    let jobs = orders.iter().cloned().map(|order| {
+        WriteJob::new(move |writer| {
             writer
                 .remember(&order, &MemoryLimits::default())
                 .map(|_| ())

@@ -8,6 +8,7 @@
 //! to the whole team.
 
 mod backend;
+mod batch;
 mod checksum;
 mod conflicts;
 mod consolidation;
@@ -44,6 +45,7 @@ use memoird_core::time::Timestamp;
 use memoird_store::StoreError;
 use memoird_store::verify::FileCheck;
 
+pub use batch::FactLookup;
 pub use checksum::Damage;
 pub use index::Prepared;
 pub(crate) use index::is_scattered;
@@ -227,7 +229,7 @@ impl TenantMemories {
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
         let (give, take) = std::sync::mpsc::channel();
-        let answers = self.write(vec![Box::new(move |writer| {
+        let answers = self.write(vec![WriteJob::new(move |writer| {
             // The receiver lives until the end of this function.
             let _ = give.send(job(writer)?);
             Ok(())

@@ -59,6 +59,12 @@ pub enum Value {
     Halves(Vec<i32>),
     /// `real[]`.
     Reals(Vec<f32>),
+    /// `bigint[]`.
+    WholesOrNull(Vec<Option<i64>>),
+    /// `double precision[]`.
+    RealsOrNull(Vec<Option<f64>>),
+    /// `bytea[]`.
+    BytesOrNull(Vec<Option<Vec<u8>>>),
 }
 
 /// A column value.
@@ -542,6 +548,9 @@ impl Value {
             Self::Wholes(list) => 8 * list.len(),
             Self::Halves(list) => 4 * list.len(),
             Self::Reals(list) => 4 * list.len(),
+            Self::WholesOrNull(list) => 8 * list.len(),
+            Self::RealsOrNull(list) => 8 * list.len(),
+            Self::BytesOrNull(list) => list.iter().flatten().map(Vec::len).sum(),
         }
     }
 
@@ -557,6 +566,9 @@ impl Value {
             Self::Wholes(_) => Type::INT8_ARRAY,
             Self::Halves(_) => Type::INT4_ARRAY,
             Self::Reals(_) => Type::FLOAT4_ARRAY,
+            Self::WholesOrNull(_) => Type::INT8_ARRAY,
+            Self::RealsOrNull(_) => Type::FLOAT8_ARRAY,
+            Self::BytesOrNull(_) => Type::BYTEA_ARRAY,
         }
     }
 }
@@ -577,6 +589,9 @@ impl ToSql for Value {
             Self::Wholes(list) => list.to_sql(kind, out),
             Self::Halves(list) => list.to_sql(kind, out),
             Self::Reals(list) => list.to_sql(kind, out),
+            Self::WholesOrNull(list) => list.to_sql(kind, out),
+            Self::RealsOrNull(list) => list.to_sql(kind, out),
+            Self::BytesOrNull(list) => list.to_sql(kind, out),
         }
     }
 

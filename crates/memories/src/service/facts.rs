@@ -18,7 +18,7 @@ use crate::requests::{
 use crate::rules::dates::with_dates;
 use crate::rules::secrets::{self, SecretPolicy};
 use crate::rules::{Memory, MemoryLimits, NearDuplicate, Origin, Patch, external_key};
-use crate::store::{Imported, MemoryReader, MemoryWriter, Prepared, RememberCommand};
+use crate::store::{FactLookup, Imported, MemoryReader, MemoryWriter, Prepared, RememberCommand};
 
 /// Memories of bots: remembering, changing and reading them. Clones share their state.
 #[derive(Clone, Debug)]
@@ -62,9 +62,10 @@ impl Facts {
         };
         let config = self.storage.config();
         let prepared = Prepared::new(&command.memory.content);
+        let fact = FactLookup::new(&command, &prepared);
         let done = self
             .storage
-            .write(&tenant.id, move |writer| {
+            .write_fact(&tenant.id, Some(fact), move |writer| {
                 if is_given && config.embedder.is_none() {
                     writer.use_clients_vectors()?;
                 }

@@ -16,7 +16,7 @@ use crate::config::MemoriesConfig;
 use crate::error::MemoryError;
 use crate::lock;
 use crate::rules::MemoryLimits;
-use crate::store::{MemoryReader, MemoryStore, MemoryWriter};
+use crate::store::{FactLookup, MemoryReader, MemoryStore, MemoryWriter};
 
 /// Reads and queued writes of all tenants, and their state in memory.
 #[derive(Debug)]
@@ -181,6 +181,16 @@ impl MemoryStorage {
         tenant: &TenantId,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
+        self.write_fact(tenant, None, job).await
+    }
+
+    /// Runs a write that may remember a fact. Facts of queued writes are looked up together.
+    pub(crate) async fn write_fact<T: Send + 'static>(
+        &self,
+        tenant: &TenantId,
+        fact: Option<FactLookup>,
+        job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
+    ) -> Result<T, MemoryError> {
         let store = self.store()?;
         let mut abandoned = Abandoned {
             storage: self,
@@ -188,7 +198,7 @@ impl MemoryStorage {
             is_answered: false,
         };
         let blocking = self.engine.blocking;
-        let answer = self.state(tenant).write(store, blocking, job).await;
+        let answer = self.state(tenant).write(store, blocking, fact, job).await;
         abandoned.is_answered = true;
         answer
     }

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use super::tenants::TenantState;
 use crate::error::MemoryError;
 use crate::lock;
-use crate::store::{MemoryStore, MemoryWriter, WriteJob};
+use crate::store::{FactLookup, MemoryStore, MemoryWriter, WriteJob};
 
 /// Maximum queued jobs per tenant.
 const JOBS_MAX: usize = 4_096;
@@ -56,29 +56,31 @@ impl TenantState {
             }
         };
         let queued = Queued {
-            job: Box::new(job),
+            job: WriteJob::new(job),
             reply: Box::new(reply),
         };
         self.queue.push(queued, NOTES_MAX).is_ok()
     }
 
-    /// Runs a job, and returns once it is durable.
+    /// Runs a job that may remember a fact, and returns once it is durable.
     pub(super) async fn write<T: Send + 'static>(
         self: &Arc<Self>,
         store: &Arc<MemoryStore>,
         blocking: Blocking,
+        fact: Option<FactLookup>,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
         let (answer, mut answered) = oneshot::channel();
         let made = Arc::new(Mutex::new(None));
         let makes = Arc::clone(&made);
         let state = Arc::clone(self);
-        let job: WriteJob = Box::new(move |writer| {
+        let job = WriteJob::new(move |writer| {
             let done = job(writer);
             state.note_damage(writer.take_damage());
             *lock(&makes) = Some(done?);
             Ok(())
-        });
+        })
+        .with_fact(fact);
         let reply = Box::new(move |done: Result<(), MemoryError>| {
             let made = lock(&made).take();
             let result = done.and_then(|()| made.ok_or(EngineError::Stopping.into()));

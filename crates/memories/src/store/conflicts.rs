@@ -5,7 +5,7 @@ use memoird_core::time::Timestamp;
 use rusqlite::params;
 
 use super::reader::MemoryReader;
-use super::row::{MemoryRow, find_partition, limit};
+use super::row::{MemoryRow, limit};
 use super::sql::StoreResult;
 use super::time::moment;
 use super::vectors;
@@ -21,7 +21,7 @@ impl MemoryReader<'_> {
         count_max: usize,
         now: Timestamp,
     ) -> StoreResult<Conflicts> {
-        let Some(owner) = find_partition(self.connection, subject)? else {
+        let Some(owner) = self.partition(subject)? else {
             return Ok(Conflicts::default());
         };
         let rest = "WHERE owner = ? AND superseded_by IS NULL AND (expires IS NULL OR expires > ?)

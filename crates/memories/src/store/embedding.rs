@@ -251,6 +251,7 @@ impl MemoryWriter<'_> {
         if in_use.as_deref() == model || model.is_none() && in_use.as_deref() == Some(CLIENTS) {
             return Ok(false);
         }
+        self.batch.borrow_mut().forget_model();
         match model {
             None => self.remove_meta("embedding_model")?,
             Some(name) => {
@@ -268,6 +269,7 @@ impl MemoryWriter<'_> {
         if self.embedding_model()?.as_deref() == Some(CLIENTS) {
             return Ok(());
         }
+        self.batch.borrow_mut().forget_model();
         vectors::make_model(self.connection, CLIENTS)?;
         self.set_meta("embedding_model", CLIENTS)
     }
@@ -320,6 +322,7 @@ impl MemoryWriter<'_> {
     fn index_words(&self, row: &MemoryRow) -> StoreResult<()> {
         self.add_places(row)?;
         let content = &row.memory.content;
+        self.batch.borrow_mut().forget_unsaid();
         let update = "UPDATE memories SET says = ?2 WHERE no = ?1 AND says <> ?2";
         self.run(update, params![row.no, content_hash(content)])?;
         index::add(self.connection, row.no, content)
@@ -414,6 +417,7 @@ impl MemoryWriter<'_> {
     }
 
     fn begin(&self, walk: &Walk) -> StoreResult<()> {
+        self.settle_counts()?;
         let sql = "SELECT memories FROM state";
         let count: i64 = self.number(sql, &[])?;
         self.set_meta(walk.at, 0)?;

@@ -8,7 +8,7 @@ use rusqlite::params;
 
 use super::reader::MemoryReader;
 use super::requests::{ExtractionCursor, Lease};
-use super::row::{damaged, limit, make_partition, outcome_of, whole};
+use super::row::{damaged, limit, outcome_of, whole};
 use super::sql::{Row, Sql, StoreResult};
 use super::time::{moment, timestamp};
 use super::writer::MemoryWriter;
@@ -236,7 +236,7 @@ impl MemoryWriter<'_> {
             lease.id.to_bytes(),
             self.digest(content)?,
             lease.generation.to_bytes(),
-            make_partition(self.connection, &lease.subject)?,
+            self.make_partition(&lease.subject)?,
             whole(lease.to_seq),
             results,
             moment(now),
@@ -309,7 +309,7 @@ impl MemoryWriter<'_> {
         cursor: &ExtractionCursor,
         now: Timestamp,
     ) -> StoreResult<()> {
-        let owner = make_partition(self.connection, subject)?;
+        let owner = self.make_partition(subject)?;
         let lease = cursor.lease.as_ref();
         let sql = "INSERT INTO cursors (generation, session, owner, seq, lease,
             lease_to, lease_until, failures, failed_at, not_before, touched)

@@ -12,7 +12,7 @@ use rusqlite::params;
 
 use super::reader::MemoryReader;
 use super::requests::ForgetProgress;
-use super::row::{MemoryRow, find_partition, has_kind, kind_bits, limit, pack_tags, unpack_tags};
+use super::row::{MemoryRow, has_kind, kind_bits, limit, pack_tags, unpack_tags};
 use super::sql::{Row, Sql, StoreResult};
 use super::time::moment;
 use super::vectors;
@@ -112,6 +112,7 @@ impl MemoryReader<'_> {
     }
 
     fn criteria(&self, request: &ForgetRequest) -> StoreResult<Criteria> {
+        self.settle_counts()?;
         let all = Criteria {
             born: self.number("SELECT born FROM state", &[])?,
             whole: false,
@@ -124,7 +125,7 @@ impl MemoryReader<'_> {
             sources: None,
         };
         let owner_of = |subject: &Subject| -> StoreResult<i64> {
-            Ok(find_partition(self.connection, subject)?.unwrap_or(NOBODY))
+            Ok(self.partition(subject)?.unwrap_or(NOBODY))
         };
         Ok(match request {
             ForgetRequest::One(id) => {
@@ -254,6 +255,7 @@ impl MemoryWriter<'_> {
             self.run(commits, params![criteria.owner])?;
         }
         if let ForgetRequest::Subject(subject) = request {
+            self.batch.borrow_mut().forget(subject);
             let sql = "DELETE FROM partitions WHERE no = ?";
             self.run(sql, params![criteria.owner])?;
             let sql = "INSERT INTO forgotten (subject, at) VALUES (?, ?)

@@ -1,6 +1,6 @@
 //! The word index. Changes are collected during a transaction and written at its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memoird_core::words::Languages;
 use rusqlite::params;
@@ -105,15 +105,26 @@ impl Pending {
         // The reindexing walk will still visit the rows after its position.
         let at = moving_at(connection)?.unwrap_or(i64::MAX);
         let changed = |(no, row): &(i64, RowChange<'_>)| *no <= at && row.was != row.is;
+        let mut languages = BTreeSet::new();
         for (no, row) in rows.into_iter().filter(changed) {
+            let is_new = row.was.is_none();
             if let Some(text) = row.was {
                 remove(connection, no, text)?;
             }
-            match (row.is, row.words) {
-                (Some(_), Some(words)) => add_words(connection, no, words)?,
-                (Some(text), None) => add(connection, no, text)?,
-                (None, _) => {}
-            }
+            let extracted;
+            let words = match (row.is, row.words) {
+                (Some(_), Some(words)) => words,
+                (Some(text), None) => {
+                    extracted = IndexWords::new(text);
+                    &extracted
+                }
+                (None, _) => continue,
+            };
+            connection.add_words(no, words, is_new)?;
+            languages.insert((partition_of(no), words.language.bits()));
+        }
+        for (partition, bits) in languages {
+            add_language(connection, partition, bits)?;
         }
         self.applied = self.changes.len();
         Ok(())
@@ -150,17 +161,19 @@ pub(super) fn look_up(
 
 /// Indexes the words of a memory that is missing in the index, and records their language.
 pub(super) fn add(connection: Connection<'_>, no: i64, text: &str) -> StoreResult<()> {
-    add_words(connection, no, &IndexWords::new(text))
+    let words = IndexWords::new(text);
+    connection.add_words(no, &words, false)?;
+    add_language(connection, partition_of(no), words.language.bits())
 }
 
-fn add_words(connection: Connection<'_>, no: i64, added: &IndexWords) -> StoreResult<()> {
-    connection.add_words(no, added)?;
-    if added.language == Languages::default() {
+/// Records a language of a partition.
+fn add_language(connection: Connection<'_>, partition: i64, bits: u16) -> StoreResult<()> {
+    if bits == Languages::default().bits() {
         return Ok(());
     }
     let sql = "UPDATE partitions SET languages = languages | ?1
                WHERE no = ?2 AND languages & ?1 = 0";
-    connection.run(sql, params![added.language.bits(), partition_of(no)])
+    connection.run(sql, params![bits, partition])
 }
 
 /// Removes the words of a memory from the index.

@@ -8,7 +8,8 @@ use rusqlite::params;
 
 use super::reader::MemoryReader;
 use super::row::{MemoryRow, partition_of};
-use super::sql::{Connection, StoreResult};
+use super::sql::ColumnType::Whole;
+use super::sql::{Connection, Insert, StoreResult};
 use super::writer::MemoryWriter;
 use crate::rules::{Memory, Source};
 
@@ -16,6 +17,12 @@ use crate::rules::{Memory, Source};
 const SEQS_MAX: usize = 8;
 /// Maximum memories per turn to return as neighbors.
 const OF_A_TURN_MAX: usize = 4;
+
+static PLACES: Insert = Insert::new(
+    "places",
+    &[("no", Whole), ("said", Whole), ("seq", Whole)],
+    "ON CONFLICT DO NOTHING",
+);
 
 impl MemoryReader<'_> {
     /// Finds memories of the same partition from the turns directly before or after these.
@@ -70,14 +77,14 @@ impl MemoryWriter<'_> {
             return Ok(());
         };
         let said = self.said(row.partition(), source)?;
-        let sql = "INSERT INTO places (no, said, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
         let seqs = match source.seqs.as_slice() {
             few if few.len() <= SEQS_MAX => few.to_vec(),
             [first, .., last] => vec![*first, *last],
             _ => Vec::new(),
         };
         for seq in seqs.into_iter().filter_map(|seq| i64::try_from(seq).ok()) {
-            self.connection.run(sql, params![row.no, said, seq])?;
+            self.connection
+                .insert(&PLACES, params![row.no, said, seq])?;
         }
         Ok(())
     }

@@ -10,10 +10,12 @@
 mod clock;
 mod near;
 mod place;
+mod rows;
 mod schema;
 mod terms;
 mod vectors;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use memoird_postgres::{Column, OpenTransaction, ResultRow, Value};
@@ -21,8 +23,10 @@ use memoird_store::StoreError;
 use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 
+use self::rows::{Job, WaitingRows};
+use super::batch::{FactLookup, FoundFact, Partition};
 use super::row::limit;
-use super::sql::{Columns, Dialect, Parameters, Row, StoreResult};
+use super::sql::{Columns, Dialect, Insert, Parameters, Row, StoreResult};
 use crate::MemoryError;
 
 pub(super) use place::PostgresMemories;
@@ -34,6 +38,7 @@ struct Transaction<'a> {
     tenant: i64,
     salt: &'a [u8],
     pgvector: Option<Pgvector>,
+    waiting: RefCell<WaitingRows>,
 }
 
 /// Features of the installed pgvector.
@@ -44,23 +49,53 @@ struct Pgvector {
 }
 
 impl Transaction<'_> {
-    /// Waits until all statements sent have completed.
+    /// Sends waiting rows, and waits until all statements sent have completed.
     fn settle(&self) -> StoreResult<()> {
+        self.send_waiting("SELECT")?;
         Ok(self.open.wait_for_pipelined()?)
+    }
+
+    /// Sends waiting rows before this statement, which may see or change them.
+    ///
+    /// What a job sends can only be rolled back by a savepoint.
+    fn send_waiting(&self, sql: &str) -> StoreResult<()> {
+        let mut waiting = self.waiting.borrow_mut();
+        let is_write = !sql.trim_start().starts_with("SELECT");
+        let is_sent = is_write || waiting.has_own();
+        if let Some(Job {
+            has_savepoint: false,
+        }) = waiting.job
+            && is_sent
+        {
+            for (sql, values) in waiting.take_earlier() {
+                self.open.send(&sql, values)?;
+            }
+            self.open.send("SAVEPOINT job", Vec::new())?;
+            waiting.job = Some(Job {
+                has_savepoint: true,
+            });
+        }
+        for (sql, values) in waiting.take() {
+            self.open.send(&sql, values)?;
+        }
+        Ok(())
     }
 
     /// Sends a statement without waiting for it.
     fn send(&self, sql: &str, values: Vec<Value>) -> StoreResult<()> {
+        self.send_waiting(sql)?;
         Ok(self.open.send(sql, values)?)
     }
 
     fn rows(&self, sql: &str, values: &[Value]) -> StoreResult<Vec<ResultRow>> {
+        self.send_waiting(sql)?;
         Ok(self.open.query(sql, values)?)
     }
 }
 
 impl Dialect for Transaction<'_> {
     fn change(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<usize> {
+        self.send_waiting(sql)?;
         let changed = self.open.change(&translated(sql), &values(parameters)?)?;
         Ok(usize::try_from(changed).unwrap_or(usize::MAX))
     }
@@ -89,6 +124,7 @@ impl Dialect for Transaction<'_> {
             let rows = self.rows(&translated(sql), &values(parameters)?)?;
             return look_at(&rows).map(drop);
         };
+        self.send_waiting(sql)?;
         let declare = format!("DECLARE rows NO SCROLL CURSOR FOR {}", translated(sql));
         self.open.change(&declare, &values(parameters)?)?;
         let fetch = format!("FETCH {at_once} FROM rows");
@@ -126,6 +162,78 @@ impl Dialect for Transaction<'_> {
 
     fn control(&self, sql: &str) -> StoreResult<()> {
         Ok(self.open.send(sql, Vec::new())?)
+    }
+
+    fn insert(&self, insert: &'static Insert, row: Parameters<'_>) -> StoreResult<()> {
+        let row = values(row)?;
+        self.waiting.borrow_mut().add(insert, row);
+        if self.waiting.borrow().are_many() {
+            self.send_waiting(insert.table)?;
+        }
+        Ok(())
+    }
+
+    fn set_next(&self, partitions: &[Partition]) -> StoreResult<()> {
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let numbers = partitions.iter().map(|partition| partition.no).collect();
+        let next = partitions.iter().map(|partition| partition.next).collect();
+        let sql = "UPDATE partitions SET next = moved.next
+            FROM unnest($1, $2) AS moved (number, next) WHERE no = moved.number";
+        self.send(sql, vec![Value::Wholes(numbers), Value::Wholes(next)])
+    }
+
+    fn look_up_facts(&self, facts: &[FactLookup]) -> StoreResult<Vec<FoundFact>> {
+        // Without statistics, a planner might read all memories of the tenant for an equal digest.
+        // The order leaves only one index.
+        let sql = "SELECT place, partition.no, partition.next,
+                (SELECT owner = partition.no AND says = asked.says FROM memories
+                    WHERE (owner, says) >= (partition.no, asked.says)
+                    AND superseded_by IS NULL ORDER BY owner, says LIMIT 1),
+                (SELECT 1 FROM keys WHERE key = asked.key LIMIT 1)
+            FROM unnest($1, $2, $3) WITH ORDINALITY AS asked (subject, says, key, place)
+            LEFT JOIN LATERAL (SELECT no, next FROM partitions WHERE subject = asked.subject
+                LIMIT 1) AS partition ON true ORDER BY place";
+        let subject = |fact: &FactLookup| Some(fact.subject.as_str().as_bytes().to_vec());
+        let key = |fact: &FactLookup| fact.key.map(|key| key.to_vec());
+        let values = [
+            Value::BytesOrNull(facts.iter().map(subject).collect()),
+            Value::Wholes(facts.iter().map(|fact| fact.says).collect()),
+            Value::BytesOrNull(facts.iter().map(key).collect()),
+        ];
+        let rows = self.rows(sql, &values)?;
+        let found = rows.iter().map(|row| {
+            let at = |index| {
+                Ok::<_, MemoryError>(
+                    value(row, index)?
+                        .as_i64_or_null()
+                        .map_err(rusqlite::Error::from)?,
+                )
+            };
+            let partition = at(1)?.zip(at(2)?);
+            Ok(FoundFact {
+                partition: partition.map(|(no, next)| Partition { no, next }),
+                is_said: at(3)? == Some(1),
+                is_key_used: at(4)?.is_some(),
+            })
+        });
+        found.collect()
+    }
+
+    fn begin_job(&self) -> StoreResult<()> {
+        self.waiting.borrow_mut().begin_job();
+        Ok(())
+    }
+
+    fn end_job(&self, are_kept: bool) -> StoreResult<()> {
+        if !self.waiting.borrow_mut().end_job(are_kept) {
+            return Ok(());
+        }
+        if !are_kept {
+            self.control("ROLLBACK TO job")?;
+        }
+        self.control("RELEASE job")
     }
 
     fn any<'a>(&self, value: &'a dyn ToSql) -> StoreResult<ToSqlOutput<'a>> {

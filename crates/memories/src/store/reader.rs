@@ -9,11 +9,9 @@ use memoird_core::time::Timestamp;
 use memoird_core::words::Languages;
 use rusqlite::{ToSql, params};
 
+use super::batch::Batch;
 use super::checksum::DamageLog;
-use super::index::Pending;
-use super::row::{
-    BEGINS, CheckedRow, MemoryRow, TEAM, damaged, find_partition, limit, prefix_bounds,
-};
+use super::row::{BEGINS, CheckedRow, MemoryRow, TEAM, damaged, limit, prefix_bounds};
 use super::sql::{Connection, Row, Sql, StoreResult};
 use super::time::moment;
 use super::vectors;
@@ -30,8 +28,8 @@ const LISTED_AT_ONCE: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryReader<'a> {
     pub(super) connection: Connection<'a>,
-    /// Within a job: changes that are not in the word index yet.
-    pending: Option<&'a RefCell<Pending>>,
+    /// Within a job: what the jobs of the transaction share.
+    pub(super) batch: Option<&'a RefCell<Batch>>,
     pub(super) damage: &'a DamageLog,
     /// Path of the file, if there is one.
     path: Option<&'a Path>,
@@ -40,22 +38,24 @@ pub struct MemoryReader<'a> {
 impl<'a> MemoryReader<'a> {
     pub(super) fn new(
         connection: Connection<'a>,
-        pending: Option<&'a RefCell<Pending>>,
+        batch: Option<&'a RefCell<Batch>>,
         damage: &'a DamageLog,
         path: Option<&'a Path>,
     ) -> Self {
         Self {
             connection,
-            pending,
+            batch,
             damage,
             path,
         }
     }
 
-    /// Writes this transaction's pending changes to the word index.
+    /// Writes this transaction's pending changes to the word index, and its counters.
     pub(super) fn settle_index(&self) -> StoreResult<()> {
-        self.pending.map_or(Ok(()), |pending| {
-            pending.borrow_mut().apply(self.connection)
+        self.batch.map_or(Ok(()), |batch| {
+            let mut batch = batch.borrow_mut();
+            batch.index.apply(self.connection)?;
+            batch.flush(self.connection)
         })
     }
 }
@@ -94,7 +94,7 @@ impl MemoryReader<'_> {
     ) -> StoreResult<Vec<CheckedRow>> {
         let owner = match &request.subject {
             None => None,
-            Some(subject) => match find_partition(self.connection, subject)? {
+            Some(subject) => match self.partition(subject)? {
                 None => return Ok(Vec::new()),
                 owner => owner,
             },
@@ -229,7 +229,7 @@ impl MemoryReader<'_> {
         max: usize,
     ) -> StoreResult<(Vec<Memory>, u64)> {
         let (mut memories, mut total) = (Vec::new(), 0);
-        let own = find_partition(self.connection, subject)?;
+        let own = self.partition(subject)?;
         let rest = "WHERE partition = ?1 AND superseded_by IS NULL
              AND (expires IS NULL OR expires > ?2)
              ORDER BY pin IS NULL, importance DESC, id DESC LIMIT ?3";

@@ -14,7 +14,7 @@ use rusqlite::params;
 use super::index;
 use super::reader::MemoryReader;
 use super::requests::Embedding;
-use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, partition_of, range};
+use super::row::{MemoryRow, TEAM, kind_bits, limit, partition_of, range};
 use super::sql::{Row, Sql, StoreResult};
 use super::time::moment;
 use super::vector_index::{Filter, FilterColumns, Wanted};
@@ -82,7 +82,7 @@ impl MemoryReader<'_> {
         self.settle_index()?;
         let mut partitions = Vec::with_capacity(request.subjects.len() + 1);
         for subject in &request.subjects {
-            partitions.extend(find_partition(self.connection, subject)?);
+            partitions.extend(self.partition(subject)?);
         }
         if !request.subject_prefix.is_empty() {
             partitions.extend(self.prefixed(&request.subject_prefix)?);

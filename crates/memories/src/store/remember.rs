@@ -15,8 +15,9 @@ use super::embedding::Near;
 use super::index::Prepared;
 use super::reader::MemoryReader;
 use super::requests::{Embedding, RememberCommand};
-use super::row::{MemoryRow, TEAM, find_partition, limit, outcome_of, whole};
-use super::sql::{Sql, StoreResult};
+use super::row::{MemoryRow, TEAM, limit, outcome_of, whole};
+use super::sql::ColumnType::{Bytes, Whole};
+use super::sql::{Insert, Sql, StoreResult};
 use super::time::{before, moment, timestamp};
 use super::vector_index::Model;
 use super::vectors;
@@ -29,10 +30,23 @@ use crate::rules::{
 
 /// Time for which a recalled memory that the session repeats is not a new fact.
 const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
-/// Maximum idempotency keys to delete per new one.
-///
-/// More than one, so that the table shrinks after its limits were lowered.
-const KEYS_PRUNED: i64 = 4;
+static KEYS: Insert = Insert::new(
+    "keys",
+    &[
+        ("no", Whole),
+        ("key", Bytes),
+        ("content", Bytes),
+        ("memory", Bytes),
+        ("outcome", Whole),
+        ("at", Whole),
+    ],
+    "",
+);
+static REMEMBERED: Insert = Insert::new(
+    "remembered",
+    &[("generation", Bytes), ("session", Bytes), ("seq", Whole)],
+    "ON CONFLICT DO NOTHING",
+);
 
 /// Condition on the current memory of an owner with an external key.
 const OF_KEY: &str = "owner = ? AND external_key = ? AND superseded_by IS NULL";
@@ -236,6 +250,9 @@ impl MemoryWriter<'_> {
         let Some(key) = command.key else {
             return Ok(None);
         };
+        if self.is_key_unused(key.key) {
+            return Ok(None);
+        }
         let sql = "SELECT content, memory, outcome, at FROM keys WHERE key = ?";
         let found = self.one(sql, params![key.key], |row| {
             let id = MemoryId::from_bytes(row.get(1)?);
@@ -264,7 +281,7 @@ impl MemoryWriter<'_> {
         }))
     }
 
-    /// Records an idempotency key, and prunes keys that are too old or too many.
+    /// Records an idempotency key, and has keys pruned that are too old or too many.
     fn keep_key(
         &self,
         command: &RememberCommand,
@@ -275,22 +292,18 @@ impl MemoryWriter<'_> {
         let Some(key) = command.key else {
             return Ok(());
         };
-        self.run("DELETE FROM keys WHERE key = ?", params![key.key])?;
-        let sql = "INSERT INTO keys (no, key, content, memory, outcome, at)
-                   VALUES ((SELECT coalesce(max(no), 0) + 1 FROM keys), ?, ?, ?, ?, ?)";
-        let parameters = params![
+        if !self.is_key_unused(key.key) {
+            self.run("DELETE FROM keys WHERE key = ?", params![key.key])?;
+        }
+        let row = params![
+            self.next_key(key.key, command.at(), limits)?,
             key.key,
             key.content,
             memory.to_bytes(),
             outcome as u8,
             moment(command.at())
         ];
-        self.run(sql, parameters)?;
-        let prune = "DELETE FROM keys WHERE no IN (SELECT no FROM keys ORDER BY no LIMIT ?1)
-                     AND (at < ?2 OR no <= (SELECT max(no) FROM keys) - ?3)";
-        let since = moment(before(command.at(), limits.idempotency_span));
-        let parameters = params![KEYS_PRUNED, since, whole(limits.idempotency_keys)];
-        self.run(prune, parameters)
+        self.connection.insert(&KEYS, row)
     }
 
     /// Records the turns from which the bot itself remembered a fact.
@@ -301,11 +314,10 @@ impl MemoryWriter<'_> {
         let Some(generation) = source.generation else {
             return Ok(());
         };
-        let sql = "INSERT INTO remembered (generation, session, seq) VALUES (?, ?, ?)
-                   ON CONFLICT DO NOTHING";
         let session = self.digest(source.session.as_str())?;
         for seq in source.seqs.iter().copied().chain(command.at_seq) {
-            self.run(sql, params![generation.to_bytes(), session, whole(seq)])?;
+            let row = params![generation.to_bytes(), session, whole(seq)];
+            self.connection.insert(&REMEMBERED, row)?;
         }
         Ok(())
     }
@@ -364,7 +376,7 @@ impl MemoryWriter<'_> {
         replaced: Option<MemoryId>,
     ) -> StoreResult<Option<(MemoryRow, Alike)>> {
         let fact = &command.memory;
-        let Some(owner) = find_partition(self.connection, &fact.subject)? else {
+        let Some(owner) = self.partition(&fact.subject)? else {
             return Ok(None);
         };
         // Do not scan all memories of the owner in order of id.
@@ -372,7 +384,11 @@ impl MemoryWriter<'_> {
         let rest = format!(
             "WHERE owner = ? AND says = ? AND superseded_by IS NULL ORDER BY {plus}id DESC"
         );
-        let says_the_same = MemoryRow::all(self, &rest, params![owner, says])?;
+        let says_the_same = if self.batch.borrow().is_unsaid(&fact.subject, says) {
+            Vec::new()
+        } else {
+            MemoryRow::all(self, &rest, params![owner, says])?
+        };
         let mut alike = None;
         for row in says_the_same {
             if !is_of_one_kind(&row.memory, fact) || row.memory.external_key.is_some() {
@@ -458,7 +474,7 @@ impl MemoryReader<'_> {
     }
 
     fn by_key(&self, subject: &Subject, key: &str) -> StoreResult<Option<MemoryRow>> {
-        let Some(owner) = find_partition(self.connection, subject)? else {
+        let Some(owner) = self.partition(subject)? else {
             return Ok(None);
         };
         MemoryRow::find(self, &format!("WHERE {OF_KEY}"), params![owner, key])
@@ -466,7 +482,7 @@ impl MemoryReader<'_> {
 
     /// Id of the current memory of a subject with this external key, even if it is damaged.
     pub(super) fn holder(&self, subject: &Subject, key: &str) -> StoreResult<Option<MemoryId>> {
-        let Some(owner) = find_partition(self.connection, subject)? else {
+        let Some(owner) = self.partition(subject)? else {
             return Ok(None);
         };
         let sql = format!("SELECT id FROM memories WHERE {OF_KEY}");
@@ -494,7 +510,7 @@ impl MemoryReader<'_> {
             ORDER BY told DESC";
         let session = self.digest(session.as_str())?;
         let since = moment(before(now, ECHO_SPAN));
-        let owner = find_partition(self.connection, subject)?.unwrap_or(TEAM);
+        let owner = self.partition(subject)?.unwrap_or(TEAM);
         let parameters = params![session, since, limit(MemoryLimits::ECHOES), owner, TEAM];
         let found = self.all(sql, parameters, |row| {
             let id = MemoryId::from_bytes(row.get(0)?);

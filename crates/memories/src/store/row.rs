@@ -9,19 +9,17 @@ use rusqlite::types::{ToSqlOutput, Type, ValueRef};
 
 use super::checksum::{DamagedRow, memory_checksum};
 use super::reader::MemoryReader;
-use super::sql::{Connection, Parameters, Row, Sql, StoreResult};
+use super::sql::ColumnType::{Bytes, Real, Whole};
+use super::sql::{Connection, Insert, Parameters, Row, Sql, StoreResult};
 use super::time::{moment, timestamp};
-use crate::MemoryError;
 use crate::rules::documents::behind;
 use crate::rules::wording;
-use crate::rules::{
-    Memory, MemoryKind, MemoryLimits, Origin, Outcome, Pin, Polarity, Source, Visibility,
-};
+use crate::rules::{Memory, MemoryKind, Origin, Outcome, Pin, Polarity, Source, Visibility};
 
 /// Version of the row format that is written.
 const FORMAT: i64 = 1;
 /// Bits of a `no` that number a memory within its partition.
-const LOCAL_BITS: u32 = 32;
+pub(super) const LOCAL_BITS: u32 = 32;
 /// Partition of the team's memories.
 pub(super) const TEAM: i64 = 0;
 
@@ -53,14 +51,50 @@ const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, ki
     recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed,
     apart, external_key, metadata, checksum FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
 
-/// The columns that [`MemoryRow::write`] writes.
-const COLUMNS: &str = "no, format, partition, id, owner, born, revision, kind, polarity,
-    importance, observed, created, updated, expires, superseded_by, reinforced, recalls,
-    recalled, pin, pin_changed, apart, origin, says, session, generation, seqs, tags, content,
-    external_key, metadata, checksum";
-/// A placeholder for each of [`COLUMNS`].
-const VALUES: &str =
-    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+/// Inserts what [`MemoryRow::write`] writes.
+static MEMORIES: Insert = Insert::new(
+    "memories",
+    &[
+        ("no", Whole),
+        ("format", Whole),
+        ("partition", Whole),
+        ("id", Bytes),
+        ("owner", Whole),
+        ("born", Whole),
+        ("revision", Whole),
+        ("kind", Whole),
+        ("polarity", Whole),
+        ("importance", Real),
+        ("observed", Whole),
+        ("created", Whole),
+        ("updated", Whole),
+        ("expires", Whole),
+        ("superseded_by", Bytes),
+        ("reinforced", Whole),
+        ("recalls", Whole),
+        ("recalled", Whole),
+        ("pin", Whole),
+        ("pin_changed", Whole),
+        ("apart", Whole),
+        ("origin", Whole),
+        ("says", Whole),
+        ("session", Bytes),
+        ("generation", Bytes),
+        ("seqs", Bytes),
+        ("tags", Bytes),
+        ("content", Bytes),
+        ("external_key", Bytes),
+        ("metadata", Bytes),
+        ("checksum", Whole),
+    ],
+    "",
+);
+/// Inserts number, subject and next number of a partition.
+pub(super) static PARTITIONS: Insert = Insert::new(
+    "partitions",
+    &[("no", Whole), ("subject", Bytes), ("next", Whole)],
+    "",
+);
 
 /// First and last number of a partition, inclusive.
 pub(super) fn range(partition: i64) -> (i64, i64) {
@@ -99,53 +133,6 @@ impl rusqlite::ToSql for TextBytes {
 /// Inclusive lower and exclusive upper bound of all subjects with a prefix.
 pub(super) fn prefix_bounds(prefix: &str) -> (&str, TextBytes) {
     (prefix, TextBytes(behind(prefix.as_bytes())))
-}
-
-/// Returns the partition of a subject, creating it if needed.
-pub(super) fn make_partition(connection: Connection<'_>, subject: &Subject) -> StoreResult<i64> {
-    if let Some(partition) = find_partition(connection, subject)? {
-        return Ok(partition);
-    }
-    let next = "UPDATE state SET next_partition = next_partition + 1
-                RETURNING next_partition - 1";
-    let partition: i64 = connection.number(next, &[])?;
-    let insert = "INSERT INTO partitions (no, subject, next) VALUES (?, ?, 1)";
-    connection.run(insert, params![partition, subject.as_str()])?;
-    Ok(partition)
-}
-
-/// Allocates a number in this partition that was never used.
-pub(super) fn next_no(connection: Connection<'_>, partition: i64) -> StoreResult<i64> {
-    // Two statements are cheaper than RETURNING, which stores its rows in a temporary table.
-    let local = connection.number(
-        "SELECT next FROM partitions WHERE no = ?",
-        params![partition],
-    )?;
-    connection.run(
-        "UPDATE partitions SET next = next + 1 WHERE no = ?",
-        params![partition],
-    )?;
-    Ok((partition << LOCAL_BITS) | local)
-}
-
-/// Counts a memory that is about to be inserted. Returns its `born`.
-///
-/// # Errors
-/// [`MemoryError::Full`].
-pub(super) fn count_birth(connection: Connection<'_>, limits: &MemoryLimits) -> StoreResult<i64> {
-    let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?));
-    let found = connection.one("SELECT memories, born FROM state", &[], read)?;
-    let (memories, born) = found.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
-    if memories >= whole(limits.memories) {
-        return Err(MemoryError::Full {
-            limit: limits.memories,
-        });
-    }
-    connection.run(
-        "UPDATE state SET memories = memories + 1, born = born + 1",
-        &[],
-    )?;
-    Ok(born + 1)
 }
 
 impl MemoryRow {
@@ -217,25 +204,16 @@ impl MemoryRow {
 
     /// Inserts the row. `says` is the [`content_hash`] of its text.
     pub(super) fn insert(&self, connection: Connection<'_>, says: i64) -> StoreResult<()> {
-        static SQL: LazyLock<String> =
-            LazyLock::new(|| format!("INSERT INTO memories ({COLUMNS}) VALUES ({VALUES})"));
-        self.write(connection, &SQL, says, None)
+        self.write(connection, says, None)
     }
 
     /// Replaces the row with number `was`.
     pub(super) fn replace(&self, connection: Connection<'_>, was: i64) -> StoreResult<()> {
-        let sql = format!("UPDATE memories SET ({COLUMNS}) = ({VALUES}) WHERE no = ?");
         let says = content_hash(&self.memory.content);
-        self.write(connection, &sql, says, Some(was))
+        self.write(connection, says, Some(was))
     }
 
-    fn write(
-        &self,
-        connection: Connection<'_>,
-        sql: &str,
-        says: i64,
-        was: Option<i64>,
-    ) -> StoreResult<()> {
+    fn write(&self, connection: Connection<'_>, says: i64, was: Option<i64>) -> StoreResult<()> {
         let memory = &self.memory;
         let source = memory.source.as_ref();
         let parameters = params![
@@ -274,10 +252,14 @@ impl MemoryRow {
             memory_checksum(memory),
         ];
         match was {
-            None => connection.run(sql, parameters),
+            None => connection.insert(&MEMORIES, parameters),
             Some(was) => {
+                static SQL: LazyLock<String> = LazyLock::new(|| {
+                    let (names, places) = (MEMORIES.names(), MEMORIES.places());
+                    format!("UPDATE memories SET ({names}) = ({places}) WHERE no = ?")
+                });
                 let was: &dyn rusqlite::ToSql = &was;
-                connection.run(sql, &[parameters, &[was]].concat())
+                connection.run(&SQL, &[parameters, &[was]].concat())
             }
         }
     }

@@ -5,9 +5,11 @@
 //! differs between the databases.
 
 use std::fmt::Debug;
+use std::sync::OnceLock;
 
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, Type, ValueRef};
 
+use super::batch::{FactLookup, FoundFact, Partition};
 use super::vector_index::VectorIndex;
 use super::word_index::WordIndex;
 use crate::MemoryError;
@@ -22,6 +24,58 @@ pub(super) type Connection<'a> = &'a dyn Dialect;
 
 pub(super) type Parameters<'a> = &'a [&'a dyn ToSql];
 
+/// Type of a column in PostgreSQL.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ColumnType {
+    Whole,
+    Real,
+    Bytes,
+}
+
+/// A statement that inserts rows.
+#[derive(Debug)]
+pub(super) struct Insert {
+    pub(super) table: &'static str,
+    pub(super) columns: &'static [(&'static str, ColumnType)],
+    /// What to do with a row that exists.
+    pub(super) conflict: &'static str,
+    one_row: OnceLock<String>,
+}
+
+impl Insert {
+    pub(super) const fn new(
+        table: &'static str,
+        columns: &'static [(&'static str, ColumnType)],
+        conflict: &'static str,
+    ) -> Self {
+        Self {
+            table,
+            columns,
+            conflict,
+            one_row: OnceLock::new(),
+        }
+    }
+
+    /// Names of the columns, separated by commas.
+    pub(super) fn names(&self) -> String {
+        let names = self.columns.iter().map(|(name, _)| *name);
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// A placeholder for each column, separated by commas.
+    pub(super) fn places(&self) -> String {
+        vec!["?"; self.columns.len()].join(", ")
+    }
+
+    fn one_row(&self) -> &str {
+        self.one_row.get_or_init(|| {
+            let (names, places) = (self.names(), self.places());
+            let (table, conflict) = (self.table, self.conflict);
+            format!("INSERT INTO {table} ({names}) VALUES ({places}) {conflict}")
+        })
+    }
+}
+
 /// A transaction of one of the databases.
 pub(super) trait Dialect: WordIndex + VectorIndex + Debug {
     /// Runs a statement, and returns the number of changed rows.
@@ -29,6 +83,37 @@ pub(super) trait Dialect: WordIndex + VectorIndex + Debug {
 
     /// Runs a statement. An error may only be returned by the next statement.
     fn run(&self, sql: &str, parameters: Parameters<'_>) -> StoreResult<()>;
+
+    /// Inserts a row. A database may insert it with others, before the next statement.
+    fn insert(&self, insert: &'static Insert, row: Parameters<'_>) -> StoreResult<()> {
+        self.run(insert.one_row(), row)
+    }
+
+    /// Stores the next number of each of these partitions.
+    fn set_next(&self, partitions: &[Partition]) -> StoreResult<()> {
+        let sql = "UPDATE partitions SET next = ? WHERE no = ?";
+        partitions
+            .iter()
+            .try_for_each(|partition| self.run(sql, &[&partition.next, &partition.no]))
+    }
+
+    /// Looks up facts at once, if that is cheaper than one by one. Otherwise returns nothing.
+    fn look_up_facts(&self, _facts: &[FactLookup]) -> StoreResult<Vec<FoundFact>> {
+        Ok(Vec::new())
+    }
+
+    /// Begins a job, whose writes can be rolled back.
+    fn begin_job(&self) -> StoreResult<()> {
+        self.control("SAVEPOINT job")
+    }
+
+    /// Ends a job, and rolls back its writes unless they are kept.
+    fn end_job(&self, are_kept: bool) -> StoreResult<()> {
+        if !are_kept {
+            self.control("ROLLBACK TO job")?;
+        }
+        self.control("RELEASE job")
+    }
 
     /// Passes rows to `look` until it returns `false`.
     ///

@@ -62,8 +62,8 @@ impl TermCount {
 
 /// Finds memories by their words.
 pub(super) trait WordIndex {
-    /// Indexes the words of a memory that is missing in the index.
-    fn add_words(&self, no: i64, words: &IndexWords) -> Result<(), MemoryError>;
+    /// Indexes the words of a memory that is missing in the index. A new number was never indexed.
+    fn add_words(&self, no: i64, words: &IndexWords, is_new: bool) -> Result<(), MemoryError>;
 
     fn remove_words(&self, no: i64, words: &IndexWords) -> Result<(), MemoryError>;
 

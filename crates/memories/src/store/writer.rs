@@ -12,24 +12,44 @@ use memoird_core::sha256::Sha256;
 use memoird_core::time::Timestamp;
 use rusqlite::{ToSql, params};
 
+use super::batch::Batch;
 use super::checksum::DamageLog;
-use super::index::{Pending, Prepared};
+use super::index::Prepared;
 use super::places;
 use super::reader::MemoryReader;
 use super::requests::Embedding;
-use super::row::{MemoryRow, content_hash, count_birth, limit, make_partition, next_no};
-use super::sql::{Connection, Parameters, Row, Sql, StoreResult};
+use super::row::{MemoryRow, content_hash, limit};
+use super::sql::ColumnType::{Bytes, Whole};
+use super::sql::{Connection, Insert, Parameters, Row, Sql, StoreResult};
 use super::time::moment;
 use super::vector_index::{FilterColumns, Model};
 use super::vectors::{self, CLIENTS};
 use crate::requests::ForgetOutcome;
 use crate::rules::{Memory, MemoryLimits};
 
+static TAGS: Insert = Insert::new(
+    "tags",
+    &[("tag", Bytes), ("no", Whole)],
+    "ON CONFLICT DO NOTHING",
+);
+/// Texts to be embedded.
+static DUE: Insert = Insert::new(
+    "embeddings_due",
+    &[
+        ("no", Whole),
+        ("due", Whole),
+        ("tries", Whole),
+        ("failed", Whole),
+        ("problem", Bytes),
+    ],
+    "ON CONFLICT DO NOTHING",
+);
+
 /// The transaction of a job. Reads see its own writes.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryWriter<'a> {
     reader: MemoryReader<'a>,
-    pending: &'a RefCell<Pending>,
+    pub(super) batch: &'a RefCell<Batch>,
 }
 
 /// The columns of a memory that are needed to delete it.
@@ -52,13 +72,13 @@ impl<'a> Deref for MemoryWriter<'a> {
 impl<'a> MemoryWriter<'a> {
     pub(super) fn new(
         connection: Connection<'a>,
-        pending: &'a RefCell<Pending>,
+        batch: &'a RefCell<Batch>,
         damage: &'a DamageLog,
         path: Option<&'a Path>,
     ) -> Self {
         Self {
-            reader: MemoryReader::new(connection, Some(pending), damage, path),
-            pending,
+            reader: MemoryReader::new(connection, Some(batch), damage, path),
+            batch,
         }
     }
 
@@ -73,8 +93,8 @@ impl<'a> MemoryWriter<'a> {
         at: Timestamp,
         limits: &MemoryLimits,
     ) -> StoreResult<MemoryRow> {
-        let born = count_birth(self.connection, limits)?;
-        let owner = make_partition(self.connection, &memory.subject)?;
+        let born = self.count_birth(limits)?;
+        let owner = self.make_partition(&memory.subject)?;
         let mut row = MemoryRow {
             no: 0,
             owner,
@@ -84,20 +104,31 @@ impl<'a> MemoryWriter<'a> {
             apart,
             memory,
         };
-        row.no = next_no(self.connection, row.partition())?;
+        row.no = self.next_no(row.partition())?;
         let text = &row.memory.content;
         let says = prepared.map_or_else(|| content_hash(text), |prepared| prepared.says);
         row.insert(self.connection, says)?;
+        self.note_said(&row);
         self.add_tags(&row)?;
         if row.memory.superseded_by.is_none() {
             let words = prepared.map(|prepared| prepared.words.clone());
-            self.pending
+            self.batch
                 .borrow_mut()
+                .index
                 .add(row.no, &row.memory.content, words);
             self.add_places(&row)?;
-            self.enqueue(row.no, at)?;
+            // A new number has no vector.
+            if self.embeds()? {
+                self.connection
+                    .insert(&DUE, params![row.no, moment(at), 0, 0, ""])?;
+            }
         }
         Ok(row)
+    }
+
+    fn note_said(&self, row: &MemoryRow) {
+        let (mut batch, memory) = (self.batch.borrow_mut(), &row.memory);
+        batch.note_said(&memory.subject, || content_hash(&memory.content));
     }
 
     /// Writes a changed memory, and updates all indexes.
@@ -105,7 +136,7 @@ impl<'a> MemoryWriter<'a> {
         let (old, new) = (&was.memory, &row.memory);
         let has_other_text = old.content != new.content;
         if was.partition() != row.partition() {
-            row.no = next_no(self.connection, row.partition())?;
+            row.no = self.next_no(row.partition())?;
         }
         if has_other_text {
             row.revision += 1;
@@ -114,6 +145,7 @@ impl<'a> MemoryWriter<'a> {
             row.pin_changed = Some(moment(new.updated_at));
         }
         row.replace(self.connection, was.no)?;
+        self.note_said(row);
         let is_moved = was.no != row.no;
         if is_moved || old.tags != new.tags {
             self.remove_tags(was.no, &old.tags)?;
@@ -122,10 +154,13 @@ impl<'a> MemoryWriter<'a> {
         let (was_current, is_current) = (old.superseded_by.is_none(), new.superseded_by.is_none());
         let is_elsewhere = is_moved || has_other_text || was_current != is_current;
         if was_current && is_elsewhere {
-            self.pending.borrow_mut().remove(was.no, &old.content);
+            self.batch.borrow_mut().index.remove(was.no, &old.content);
         }
         if is_current && is_elsewhere {
-            self.pending.borrow_mut().add(row.no, &new.content, None);
+            self.batch
+                .borrow_mut()
+                .index
+                .add(row.no, &new.content, None);
         }
         if is_moved || was_current != is_current || old.source != new.source {
             places::remove(self.connection, was.no)?;
@@ -177,7 +212,7 @@ impl<'a> MemoryWriter<'a> {
             counts.superseded += 1;
         } else {
             counts.memories += 1;
-            self.pending.borrow_mut().remove(no, &doomed.content);
+            self.batch.borrow_mut().index.remove(no, &doomed.content);
         }
         places::remove(self.connection, no)?;
         counts.vectors += u64::from(self.connection.remove_vector(no)?);
@@ -196,7 +231,7 @@ impl<'a> MemoryWriter<'a> {
             .unwrap_or_default();
         self.remove_tags(no, &tags)?;
         change("DELETE FROM memories WHERE no = ?", &no)?;
-        self.run("UPDATE state SET memories = memories - 1", &[])
+        self.count_death()
     }
 
     /// Deletes a memory after the versions that it superseded.
@@ -299,9 +334,8 @@ impl<'a> MemoryWriter<'a> {
     }
 
     fn add_tags(&self, row: &MemoryRow) -> StoreResult<()> {
-        let sql = "INSERT INTO tags (tag, no) VALUES (?, ?) ON CONFLICT DO NOTHING";
         for tag in &row.memory.tags {
-            self.run(sql, params![tag, row.no])?;
+            self.connection.insert(&TAGS, params![tag, row.no])?;
         }
         Ok(())
     }

@@ -3,7 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use memoird_memories::rules::{MemoryKind, NearDuplicate};
-use memoird_memories::store::{FilesOptions, MemoryStore, check_tenant_file, schema_of_version};
+use memoird_memories::store::{
+    FilesOptions, MemoryStore, WriteJob, check_tenant_file, schema_of_version,
+};
 use memoird_memories::{FileError, ForgetRequest, ListRequest, MemoryError, RememberRequest};
 use memoird_store::StoreError;
 use memoird_store::verify::check_schema;
@@ -146,8 +148,8 @@ fn full_disk_rolls_back_the_group() {
             said.tags = vec![format!("tag {number}")];
             order(number, said)
         });
-        let jobs = orders.map(|order| -> memoird_memories::store::WriteJob {
-            Box::new(move |writer| writer.remember(&order, &limits()).map(|_| ()))
+        let jobs = orders.map(|order| {
+            WriteJob::new(move |writer| writer.remember(&order, &limits()).map(|_| ()))
         });
         match kit.memories.write(jobs.collect()) {
             Ok(answers) => assert!(answers.iter().all(Result::is_ok)),
@@ -177,7 +179,7 @@ fn panic_in_job_rolls_back_the_group() {
     let kit = Kit::new();
     let said = order(1, fact("ann", MemoryKind::User, "half done"));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        kit.memories.write(vec![Box::new(move |writer| {
+        kit.memories.write(vec![WriteJob::new(move |writer| {
             writer.remember(&said, &limits())?;
             panic!("a job that panics");
         })])

@@ -8,10 +8,13 @@ use memoird_memories::MemoryError;
 use memoird_memories::rules::{
     Memory, MemoryKind, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Polarity, Visibility,
 };
-use memoird_memories::store::{Hit, RecallEvent};
-use memoird_memories::{ListRequest, RememberRequest};
+use memoird_memories::store::{
+    FactLookup, Hit, MemoryWriter, Prepared, RecallEvent, RememberCommand, WriteJob,
+};
+use memoird_memories::{ForgetRequest, ListRequest, RememberRequest};
 
 use crate::kit::*;
+use crate::seeds::seeds;
 
 fn project(text: &str) -> RememberRequest {
     fact("ann", MemoryKind::Project, text)
@@ -421,8 +424,8 @@ fn rejected_job_rolls_back_only_itself_and_its_index_changes() {
         ),
     );
     let answers = kit.memories.write(vec![
-        Box::new(move |writer| writer.remember(&good, &limits()).map(|_| ())),
-        Box::new(move |writer| {
+        WriteJob::new(move |writer| writer.remember(&good, &limits()).map(|_| ())),
+        WriteJob::new(move |writer| {
             writer.remember(&bad, &limits())?;
             // Reading its own write makes the job write the index.
             let found = writer.recall(&ask(&["ann"], "alpha beta"), None, at(1))?;
@@ -477,5 +480,76 @@ fn piece_of_recalled_memory_with_other_signs_is_new() {
             ..project(told)
         };
         assert_eq!(kit.remember(order(2, said)).outcome, outcome, "{told}");
+    }
+}
+
+/// Facts that are looked up together with those of other jobs end up like facts that are not.
+#[test]
+fn facts_looked_up_together_are_stored_as_if_one_by_one() {
+    for seed in seeds(6) {
+        println!("seed {seed}");
+        let kits = [Kit::new(), Kit::new()];
+        let mut random = seed;
+        let mut below = |bound: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % bound
+        };
+        for batch in 0..12 {
+            let commands: Vec<RememberCommand> = (0..8)
+                .map(|place| {
+                    let who = ["ann", "bob", "zoe", "eve"][usize::try_from(below(4)).unwrap()];
+                    let mut said = fact(who, MemoryKind::Project, &format!("boat {}", below(5)));
+                    said.key = (below(2) == 0).then(|| IdempotencyKey {
+                        key: [u8::try_from(below(6)).unwrap(); 16],
+                        content: [u8::try_from(below(2)).unwrap(); 16],
+                    });
+                    // Some are rejected.
+                    said.supersedes = (below(8) == 0).then(|| id(9_999));
+                    said.external_key = (below(6) == 0).then(|| "boat".to_owned());
+                    order(100 * (batch + 1) + place, said)
+                })
+                .collect();
+            let forgotten = (below(3) == 0).then(|| id(5_000 + batch));
+            let outcomes = [false, true].map(|is_together| {
+                let kit = &kits[usize::from(is_together)];
+                let mut jobs: Vec<WriteJob> = commands
+                    .iter()
+                    .map(|command| {
+                        let prepared = Prepared::new(&command.memory.content);
+                        let lookup = FactLookup::new(command, &prepared);
+                        let command = command.clone();
+                        let tight = MemoryLimits {
+                            memories: 14,
+                            idempotency_keys: 4,
+                            ..limits()
+                        };
+                        let job = WriteJob::new(move |writer| {
+                            writer.remember(&command, &tight).map(drop)
+                        });
+                        job.with_fact(is_together.then_some(lookup))
+                    })
+                    .collect();
+                if let Some(job) = forgotten {
+                    let forget = move |writer: &MemoryWriter<'_>| {
+                        let all = ForgetRequest::Subject(subject("ann"));
+                        writer.forget_begin(job, &all, at(1))?;
+                        writer.forget_step(job, 100).map(drop)
+                    };
+                    jobs.insert(4, WriteJob::new(forget));
+                }
+                kit.memories.write(jobs).unwrap()
+            });
+            assert_eq!(outcomes[0], outcomes[1]);
+            let contents = [0, 1].map(|kit: usize| {
+                let mut contents = kits[kit].memories.contents().unwrap();
+                // These digests are salted.
+                contents.remove("forgotten");
+                contents
+            });
+            assert_eq!(contents[0], contents[1], "batch {batch}");
+        }
+        kits.iter().for_each(Kit::check_indexes);
     }
 }

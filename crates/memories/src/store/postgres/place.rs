@@ -3,6 +3,7 @@
 //! A write locks the row of its tenant, which serializes the tenant's writes across all daemons.
 //! Reads wait for no lock.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,6 +30,11 @@ use crate::{MemoryError, lock};
 ///
 /// A write that waits for the lock of its tenant occupies one.
 const CONNECTIONS_MAX: usize = READERS_MAX + 4;
+
+/// Planner options of a write.
+///
+/// Rows are joined by their keys. Without statistics, a hash join might read all of a tenant.
+const PLANS: &str = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 
 #[derive(Debug)]
 pub(in crate::store) struct PostgresMemories {
@@ -218,6 +224,7 @@ impl PostgresTenant {
             tenant: self.no,
             salt: &self.salt,
             pgvector: self.place.pgvector,
+            waiting: RefCell::default(),
         }
     }
 
@@ -240,7 +247,7 @@ impl TenantBackend for PostgresTenant {
             "SELECT 1 FROM memoird_memories.tenants WHERE no = {} FOR UPDATE",
             self.no
         );
-        let begin = format!("BEGIN; {}; {turn}", self.settings());
+        let begin = format!("BEGIN; {}; {PLANS}; {turn}", self.settings());
         let mut is_done = false;
         let written = self.place.transactions.transact(&begin, |open| {
             self.place.clock.follow(open)?;

@@ -7,25 +7,38 @@
 use std::collections::BTreeSet;
 
 use memoird_postgres::Value;
+use rusqlite::params;
 
 use super::{Transaction, whole};
 use crate::store::row::{limit, partition_of};
-use crate::store::sql::StoreResult;
+use crate::store::sql::{ColumnType, Dialect, Insert, StoreResult};
 use crate::store::word_index::{IndexWords, MATCHES_MAX, TermCount, TermLookup, WordIndex};
+
+const COLUMNS: &[(&str, ColumnType)] = &[
+    ("partition", ColumnType::Whole),
+    ("form", ColumnType::Whole),
+    ("no", ColumnType::Whole),
+];
+static TERMS: Insert = Insert::new("terms", COLUMNS, "ON CONFLICT DO NOTHING");
+/// Terms of a new number. Without the check for conflicts, they take half as long.
+static NEW_TERMS: Insert = Insert::new("terms", COLUMNS, "");
 
 /// Terms per lookup. Their results are in memory at the same time.
 const SOUGHT_AT_ONCE: usize = 64;
 
 impl WordIndex for Transaction<'_> {
-    fn add_words(&self, no: i64, words: &IndexWords) -> StoreResult<()> {
-        let sql = "INSERT INTO terms (partition, form, no)
-                   SELECT $1, form, $2 FROM unnest($3) AS form ON CONFLICT DO NOTHING";
-        self.send(sql, row(no, words))
+    fn add_words(&self, no: i64, words: &IndexWords, is_new: bool) -> StoreResult<()> {
+        let partition = partition_of(no);
+        let terms = if is_new { &NEW_TERMS } else { &TERMS };
+        let mut forms = forms(words).into_iter();
+        forms.try_for_each(|form| self.insert(terms, params![partition, form, no]))
     }
 
     fn remove_words(&self, no: i64, words: &IndexWords) -> StoreResult<()> {
         let sql = "DELETE FROM terms WHERE partition = $1 AND no = $2 AND form = ANY($3)";
-        self.send(sql, row(no, words))
+        let partition = Value::Whole(partition_of(no));
+        let forms = Value::Halves(forms(words).into_iter().collect());
+        self.send(sql, vec![partition, Value::Whole(no), forms])
     }
 
     fn look_up_terms(
@@ -50,11 +63,8 @@ impl WordIndex for Transaction<'_> {
     }
 }
 
-fn row(no: i64, words: &IndexWords) -> Vec<Value> {
-    let forms: BTreeSet<i32> = words.words.split_ascii_whitespace().map(hash).collect();
-    let partition = Value::Whole(partition_of(no));
-    let forms = Value::Halves(forms.into_iter().collect());
-    vec![partition, Value::Whole(no), forms]
+fn forms(words: &IndexWords) -> BTreeSet<i32> {
+    words.words.split_ascii_whitespace().map(hash).collect()
 }
 
 /// For each term, finds the newest memories of each of its forms, and therefore of all forms.

@@ -41,7 +41,7 @@ pub(super) fn renew(file: &Connection) -> rusqlite::Result<()> {
 }
 
 impl WordIndex for Connection {
-    fn add_words(&self, no: i64, words: &IndexWords) -> StoreResult<()> {
+    fn add_words(&self, no: i64, words: &IndexWords, _is_new: bool) -> StoreResult<()> {
         let sql = "INSERT INTO terms (rowid, forms) VALUES (?, ?)";
         self.run(sql, params![no, words.words])
     }
