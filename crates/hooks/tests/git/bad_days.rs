@@ -104,13 +104,13 @@ async fn crash_while_writing_large_file_leaves_no_content() {
     let fixture = GitFixture::new();
     fixture.deliver(&sessions(0, 1)).await.unwrap();
     let unfinished = fixture.bare().join("memoird.new");
-    std::fs::create_dir(&unfinished).unwrap();
+    fs::create_dir(&unfinished).unwrap();
     let left = [
         unfinished.join("file"),
         fixture.bare().join("objects/tmp_object_git2_1"),
     ];
     for path in &left {
-        std::fs::write(path, "content").unwrap();
+        fs::write(path, "content").unwrap();
     }
     deliver(&fixture.restarted(), &sessions(1, 1))
         .await
