@@ -12,14 +12,15 @@ use crate::process;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// The interval after memory was returned.
+/// The interval while more is resident than allowed. Returning memory so often takes CPU time.
 const SHORT_INTERVAL: Duration = Duration::from_millis(10);
-/// Bytes that may be resident in addition to the counted ones before freed memory is returned.
+
+/// Bytes above `limits.memory` that may be resident before freed memory is returned.
 ///
 /// An idle daemon has about 40 MiB: its code, threads and page caches.
-const UNCOUNTED_MAX: u64 = 56 << 20;
+const UNCOUNTED_MAX: u64 = 24 << 20;
 
-/// Returns freed memory to the system when much more is resident than is counted.
+/// Returns freed memory to the system when more is resident than `limits.memory` allows.
 ///
 /// mimalloc does it a second after the memory was freed, and not while the daemon is idle.
 pub(crate) struct FreedMemory {
@@ -34,6 +35,12 @@ impl FreedMemory {
             interval: CHECK_INTERVAL,
         }
     }
+
+    /// Whether more is resident than allowed. Without a limit, nothing is.
+    fn is_over_limit(&self, resident: u64) -> bool {
+        let limit = self.memory.limit_bytes();
+        limit > 0 && resident > limit.saturating_add(UNCOUNTED_MAX)
+    }
 }
 
 impl Worker for FreedMemory {
@@ -46,9 +53,7 @@ impl Worker for FreedMemory {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        let counted = self.memory.snapshot().used_bytes();
-        let uncounted = process::usage().rss_bytes.saturating_sub(counted);
-        self.interval = if uncounted > UNCOUNTED_MAX {
+        self.interval = if self.is_over_limit(process::usage().rss_bytes) {
             return_freed_memory();
             SHORT_INTERVAL
         } else {
