@@ -221,7 +221,7 @@ struct ErasureWorker {
     erasers: Vec<Arc<dyn Eraser>>,
     stopping: CancellationToken,
     pauses: HashMap<ErasureId, Pause>,
-    /// Jobs whose attempts of earlier processes were considered.
+    /// Jobs that [`Self::pause_after_crashes`] has already checked.
     attempted: HashSet<ErasureId>,
     /// While a reader holds an old snapshot of the log, no job is cleaned: attempts delay commits.
     log_pause: Option<Pause>,

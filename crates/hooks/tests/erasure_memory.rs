@@ -1,6 +1,6 @@
 //! An erasure takes little memory however long the history is.
 //!
-//! It has a process of its own, whose peak it measures.
+//! The test measures the peak of its process, so it is the only one in this file.
 
 #![cfg(target_os = "linux")]
 #![allow(

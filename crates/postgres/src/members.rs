@@ -19,7 +19,7 @@ pub(crate) const EXPIRED_AFTER: &str = "interval '5 seconds'";
 /// Whether a member whose last heartbeat is in this column is live, as SQL.
 ///
 /// A heartbeat in the future is from before a step back of the database's clock. A live member sends
-/// another one within half a second.
+/// the next heartbeat within half a second.
 pub(crate) fn is_here(seen: &str) -> String {
     format!("{seen} BETWEEN now() - {EXPIRED_AFTER} AND now() + {EXPIRED_AFTER}")
 }

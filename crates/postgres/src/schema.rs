@@ -287,7 +287,7 @@ const V8: &str = concat!(
 /// Tables of the search index.
 const V9: &str = include_str!("search.sql");
 
-/// What an erasure reports without erasing it, and a `commit_batch` that writes it.
+/// Generations that an erasure lists in its report and does not erase. `commit_batch` writes them.
 ///
 /// - `copies`: the generations that the turns of a generation are a copy of, also indirectly.
 /// - `former_subjects`: subjects of a generation before its current one.

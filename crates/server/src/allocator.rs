@@ -17,7 +17,7 @@ const SHORT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bytes above `limits.memory` that may be resident before freed memory is returned.
 ///
-/// An idle daemon has about 40 MiB: its code, threads and page caches.
+/// Code, threads and page caches are not counted in the limit. They take about 40 MiB.
 const UNCOUNTED_MAX: u64 = 24 << 20;
 
 /// Returns freed memory to the system when more is resident than `limits.memory` allows.

@@ -211,8 +211,8 @@ impl Reloader {
 
     /// Makes the file's policy that of the cluster, if this daemon leads.
     ///
-    /// After a change of the files, only if the policy has changed: a key that is rotated at a
-    /// leader whose file differs must not replace the policy.
+    /// A changed file replaces the policy only if its own policy changed. So rotating a key in a file
+    /// that differs from the policy does not replace it.
     async fn publish_policy(&self, config: &Config, cause: ReloadCause) {
         let Some(newest) = self.members.policy.newest() else {
             return;

@@ -32,7 +32,7 @@ pub enum ErasureStage {
     Done,
 }
 
-/// Number of items that an erasure removed.
+/// Counters of an erasure: items that it removed, and attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErasedCounts {
     pub turns: u64,
@@ -69,7 +69,7 @@ pub struct ErasureScope {
     pub generations: Vec<(Generation, SessionId)>,
     /// Hooks that received, or may have received, a generation.
     pub delivered: Vec<(Generation, HookName)>,
-    /// Other generations whose turns are copies of these, ascending.
+    /// Copies of these generations, ascending.
     pub copies: Vec<Generation>,
     /// Of the erasure of a subject: other generations that belonged to it before their subject was
     /// changed, ascending.

@@ -102,7 +102,7 @@ impl GapFile {
         Ok(file)
     }
 
-    /// Returns the numbers, from 1, of pages whose unused space is not empty.
+    /// Returns the numbers (from 1) of pages with data in their unused space.
     ///
     /// The log of a plain file is not searched.
     ///

@@ -7,7 +7,7 @@ use memoird_core::time::Steady;
 
 use crate::tenants::ms;
 
-/// Time at which a task is due next.
+/// The next due time of a task.
 #[derive(Debug)]
 pub(super) struct DueTime(AtomicU64);
 

@@ -207,7 +207,7 @@ async fn delivered_generations_are_listed_up_to_a_bound() {
     engine.close().await;
 }
 
-/// Erases without hooks, and returns what was left.
+/// Erases `target`, and returns the lines of `outside`.
 async fn left_after(bot: &Bot, target: EraseTarget) -> Vec<String> {
     let erased = bot
         .engine

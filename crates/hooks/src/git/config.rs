@@ -21,7 +21,7 @@ pub struct GitConfig {
     pub batch_max: usize,
     /// How long an ended session may wait for others to share its commit.
     ///
-    /// The cost of a commit grows with the number of files of its day.
+    /// The cost of a commit grows with the number of files of its minute.
     #[serde(with = "AsText::<Span>")]
     pub batch_wait: Duration,
     pub erase: EraseMode,

@@ -58,13 +58,11 @@ impl<'a> NewFile<'a> {
 
     /// Creates the object.
     pub(super) fn finish(mut self, objects: &mut NewObjects<'_>) -> Result<Oid, GitError> {
-        if self.spilled.is_none() {
+        let Some((mut file, path)) = self.spilled.take() else {
             return objects.add(ObjectType::Blob, self.text.as_bytes());
-        }
-        self.spill()?;
-        let Some((file, path)) = self.spilled else {
-            return objects.add(ObjectType::Blob, b"");
         };
+        let written = file.write_all(self.text.as_bytes());
+        written.io_context("write", &path)?;
         drop(file);
         let folder = self.repo.git_dir.join("objects");
         let made = self.repo.git.blob_path(&path);

@@ -27,7 +27,7 @@ use crate::rules::MemoryLimits;
 /// More than one, so that the table shrinks after its limits were lowered.
 const KEYS_PRUNED: usize = 4;
 
-/// Stands for a next number that was not read.
+/// The next number, before it is read.
 const UNKNOWN: i64 = -1;
 
 /// What a fact looks up. All facts of a transaction are looked up at once.
@@ -112,7 +112,7 @@ impl FactLookup {
 }
 
 impl Batch {
-    /// Notes what was found for each of these facts.
+    /// Caches the result of a lookup.
     pub(super) fn note(&mut self, facts: &[FactLookup], found: &[FoundFact]) {
         for (fact, found) in facts.iter().zip(found) {
             match found.partition {
@@ -158,7 +158,7 @@ impl Batch {
         self.keys = mark.keys;
     }
 
-    /// Forgets what is known of a subject.
+    /// Discards the cached rows of a subject.
     pub(super) fn forget(&mut self, subject: &Subject) {
         if let Some(no) = self.partitions.remove(subject) {
             self.numbered.remove(&no);

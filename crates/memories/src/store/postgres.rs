@@ -57,7 +57,7 @@ impl Transaction<'_> {
 
     /// Sends waiting rows before this statement, which may see or change them.
     ///
-    /// What a job sends can only be rolled back by a savepoint.
+    /// A job that sends anything needs a savepoint, to be rolled back.
     fn send_waiting(&self, sql: &str) -> StoreResult<()> {
         let mut waiting = self.waiting.borrow_mut();
         let is_write = !sql.trim_start().starts_with("SELECT");

@@ -28,7 +28,7 @@ const LISTED_AT_ONCE: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryReader<'a> {
     pub(super) connection: Connection<'a>,
-    /// Within a job: what the jobs of the transaction share.
+    /// Rows cached for all jobs of the transaction. `None` outside a job.
     pub(super) batch: Option<&'a RefCell<Batch>>,
     pub(super) damage: &'a DamageLog,
     /// Path of the file, if there is one.

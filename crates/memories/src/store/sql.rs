@@ -102,7 +102,7 @@ pub(super) trait Dialect: WordIndex + VectorIndex + Debug {
         Ok(Vec::new())
     }
 
-    /// Begins a job, whose writes can be rolled back.
+    /// Begins a job. [`Self::end_job`] can roll back its writes.
     fn begin_job(&self) -> StoreResult<()> {
         self.control("SAVEPOINT job")
     }

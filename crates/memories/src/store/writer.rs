@@ -274,7 +274,7 @@ impl<'a> MemoryWriter<'a> {
         Ok(false)
     }
 
-    /// Makes a memory that is about to be deleted history of another one.
+    /// Marks a memory that is about to be deleted as superseded by another one.
     fn attach(&self, doomed: &DeletionRow, by: MemoryId) -> StoreResult<()> {
         if let Some(mut row) = MemoryRow::by_no(self, doomed.no)? {
             row.memory.superseded_by = Some(by);

@@ -33,7 +33,7 @@ impl<T: Serialize + DeserializeOwned> SectionPart for T {
     fn settings(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(settings)) => settings,
-            // These types are structs, whose serialization cannot fail.
+            // Structs always serialize to objects.
             _ => Map::new(),
         }
     }
@@ -178,7 +178,7 @@ impl Policy {
         values
     }
 
-    /// The paths of the settings of which a file has other values.
+    /// Paths of the settings whose values differ from those of a file.
     pub(crate) fn differing(&self, of_file: &Self) -> Vec<String> {
         differing_paths(&self.values(), &of_file.values())
     }
@@ -252,7 +252,7 @@ mod tests {
             .map(|tenant| (tenant.id.as_str(), tenant.limits.max_sessions))
             .collect();
         assert_eq!(caps, [("a", Some(7)), ("b", Some(8))]);
-        // What the file says is still known.
+        // The daemon still knows the file's own policy.
         assert_eq!(policy.differing(&config.policy), expected);
     }
 

@@ -16,7 +16,7 @@ const CONTINUATION: u8 = 9;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// Rewrites the bytes of one connection, in the order in which they arrive.
+/// Rewrites the bytes that one client sends.
 #[derive(Debug)]
 pub(super) struct AuthorityRewriter {
     frame: Frame,
@@ -28,7 +28,7 @@ pub(super) struct AuthorityRewriter {
 enum Frame {
     /// Number of bytes of the preface that have arrived.
     Preface(usize),
-    /// The protocol is another one.
+    /// Not HTTP/2.
     Ignored,
     /// Bytes of a frame's header that have arrived, and their number.
     Header([u8; HEADER_BYTES], usize),
@@ -41,7 +41,7 @@ enum Frame {
 #[derive(Clone, Copy, Debug)]
 enum Field {
     Start,
-    /// A number whose bytes have not all arrived.
+    /// A number with bytes still to come.
     Number {
         of: NumberOf,
         value: usize,

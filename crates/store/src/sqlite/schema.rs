@@ -278,7 +278,7 @@ const V10: &str = "
 DROP TABLE turn_changes;
 ";
 
-/// What an erasure reports without erasing it.
+/// Generations that an erasure lists in its report and does not erase.
 ///
 /// - `copies`: the generations that the turns of a generation are a copy of, also indirectly.
 /// - `former_subjects`: subjects of a generation before its current one.
