@@ -44,6 +44,8 @@ pub(crate) struct Settings {
     /// Whether transcripts are indexed for search.
     pub(crate) search: bool,
     pub(crate) retention_s: u32,
+    /// `limits.memory`. `None` for the built-in value.
+    pub(crate) memory_mib: Option<u32>,
     /// Tenants with a key each. Without any, all calls belong to one tenant.
     pub(crate) tenants: &'static [&'static str],
 }
@@ -74,6 +76,7 @@ impl Default for Settings {
             compaction: false,
             search: true,
             retention_s: 30 * 24 * 60 * 60,
+            memory_mib: None,
             tenants: &[],
         }
     }
@@ -316,6 +319,9 @@ impl Settings {
                 tokens / 4
             )
         });
+        let limits = self.memory_mib.map_or_else(String::new, |mib| {
+            format!("limits: {{ memory: {mib}MiB }}\n")
+        });
         let tenant = |id: &&str| {
             let file = quoted(&key_file(dir, id));
             format!("{{ id: {id}, keys: [ {{ file: {file} }} ] }}")
@@ -335,7 +341,7 @@ impl Settings {
              session_ttl: {}s }}\n\
              compaction: {{ enabled: {} }}\n\
              search: {{ enabled: {} }}\n\
-             {context}tenants: [ {} ]\nhooks: {hooks}\n",
+             {context}{limits}tenants: [ {} ]\nhooks: {hooks}\n",
             quoted(&dir.join("data")),
             self.durability.name(),
             self.retention_s,

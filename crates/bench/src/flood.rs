@@ -23,7 +23,7 @@ use super::{CommonArgs, Usage, print};
 
 /// Calls in flight: small ones, and those with megabytes.
 const IN_FLIGHT: u16 = 1_024;
-const ARRAYS_IN_FLIGHT: usize = 16;
+const LARGE_IN_FLIGHT: u16 = 16;
 /// Connections whose responses are not read. Using all that a daemon accepts is another attack.
 const UNREAD_CONNECTIONS: u64 = 256;
 const CONNECTIONS: u16 = 8;
@@ -31,6 +31,10 @@ const CONNECTIONS: u16 = 8;
 const SESSIONS: u64 = 50;
 const TURNS: u64 = 100;
 const TURN_BYTES: usize = 2_000;
+/// Sessions of almost 4 MiB, the largest message that gRPC clients accept by default.
+const LARGE_SESSIONS: u64 = 8;
+const LARGE_TURNS: u64 = 16;
+const LARGE_TURN_BYTES: usize = 240 << 10;
 const FACTS: u64 = 2_000;
 const FACT_BYTES: usize = 200;
 /// Number of messages in an array, and their total bytes.
@@ -47,6 +51,10 @@ pub(super) enum Flood {
     Window,
     /// Histories of 100 turns
     Read,
+    /// Windows of almost 4 MiB
+    LargeWindow,
+    /// Histories of almost 4 MiB
+    LargeRead,
     /// Recalls among 2,000 facts
     Recall,
     /// Appends of message arrays of 8 MB
@@ -100,10 +108,12 @@ pub(super) async fn run(common: &CommonArgs, args: FloodArgs) -> Result<()> {
 
 impl Flood {
     /// All floods that make calls.
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Append,
         Self::Window,
         Self::Read,
+        Self::LargeWindow,
+        Self::LargeRead,
         Self::Recall,
         Self::Array,
         Self::SlowReader,
@@ -118,6 +128,11 @@ impl Flood {
                 let work = work(Mix::APPENDS, TURN_BYTES);
                 driver.fill(work, SESSIONS, SESSIONS * TURNS).await
             }
+            Self::LargeWindow | Self::LargeRead => {
+                let work = work(Mix::APPENDS, LARGE_TURN_BYTES);
+                let calls = LARGE_SESSIONS * LARGE_TURNS;
+                large_driver(target).fill(work, LARGE_SESSIONS, calls).await
+            }
             Self::Recall => driver.fill(work(Mix::Facts, FACT_BYTES), 1, FACTS).await,
         }
     }
@@ -127,6 +142,8 @@ impl Flood {
             Self::Append => drive(&target, work(Mix::APPENDS, FACT_BYTES), done).await,
             Self::Window => drive(&target, work(Mix::Looks, TURN_BYTES), done).await,
             Self::Read => drive(&target, work(READS, TURN_BYTES), done).await,
+            Self::LargeWindow => drive_large(&target, Mix::Looks, done).await,
+            Self::LargeRead => drive_large(&target, READS, done).await,
             Self::Recall => {
                 let pick = Pick::InTurn(1);
                 let work = Work {
@@ -151,6 +168,11 @@ fn driver(target: &Target, in_flight: u16) -> Driver {
     Driver::new(target.clone(), CONNECTIONS, in_flight, "f")
 }
 
+/// For the large sessions.
+fn large_driver(target: &Target) -> Driver {
+    Driver::new(target.clone(), CONNECTIONS, LARGE_IN_FLIGHT, "large-")
+}
+
 fn work(mix: Mix, bytes: usize) -> Work {
     Work {
         mix,
@@ -166,6 +188,15 @@ async fn drive(target: &Target, work: Work, done: Arc<AtomicU64>) {
     super::driver::collect(tasks).await;
 }
 
+async fn drive_large(target: &Target, mix: Mix, done: Arc<AtomicU64>) {
+    let gauge = Arc::new(Gauge::counting(done));
+    let work = Work {
+        pick: Pick::Random(LARGE_SESSIONS),
+        ..work(mix, FACT_BYTES)
+    };
+    super::driver::collect(large_driver(target).start(&work, &gauge)).await;
+}
+
 /// Appends arrays, each task to its own session.
 async fn arrays(target: &Target, done: Arc<AtomicU64>) {
     let message = format!(
@@ -174,7 +205,7 @@ async fn arrays(target: &Target, done: Arc<AtomicU64>) {
     );
     let array: Arc<str> = format!("[{}]", vec![message; ARRAY_MESSAGES].join(",")).into();
     let mut tasks = JoinSet::new();
-    for number in 0..ARRAYS_IN_FLIGHT {
+    for number in 0..LARGE_IN_FLIGHT {
         let (target, array, done) = (target.clone(), Arc::clone(&array), Arc::clone(&done));
         let mut client = target.sessions_anew();
         tasks.spawn(async move {

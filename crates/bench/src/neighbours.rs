@@ -37,6 +37,8 @@ const SESSIONS: u64 = 100;
 const IN_FLIGHT: u16 = 64;
 const CONNECTIONS: u16 = 4;
 const TURN_BYTES: usize = 200;
+/// Large enough for windows of 4 MiB.
+const CONTEXT_WINDOW: u64 = 4_000_000;
 /// Duration of a flood before the measurement.
 const WARMUP: Duration = Duration::from_secs(1);
 
@@ -96,6 +98,7 @@ pub(super) async fn run(common: &CommonArgs, args: NeighboursArgs) -> Result<()>
     let settings = Settings {
         durability: args.durability,
         history_turns: 1_000,
+        context_window: Some(CONTEXT_WINDOW),
         tenants: &NEIGHBOURS,
         ..Settings::default()
     };

@@ -65,6 +65,9 @@ pub(super) struct SoakArgs {
     /// Directory of the result: rows are appended to soak.tsv
     #[arg(long, value_name = "DIR", default_value = "target/soak")]
     out: PathBuf,
+    /// Limit of the daemon's memory in MiB [default: half of the machine's]
+    #[arg(long, value_name = "N")]
+    memory_mib: Option<u32>,
     /// When an append is acknowledged. The daemon is not killed, so no mode may lose anything
     #[arg(long, value_enum, default_value_t = Durability::Interval)]
     durability: Durability,
@@ -137,6 +140,7 @@ pub(super) async fn run(common: &CommonArgs, args: SoakArgs) -> Result<()> {
         history_turns: 200,
         checkpoints: true,
         compaction: true,
+        memory_mib: args.memory_mib,
         retention_s: u32::try_from(RETENTION.as_secs())?,
         tenants: &TENANTS,
         ..Settings::default()

@@ -9,9 +9,9 @@ use memoird_proto::v1::memory_service_client::MemoryServiceClient;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
 use memoird_proto::v1::{
-    AppendRequest, EndSessionRequest, GetContextRequest, GetHistoryRequest, HistoryScope,
-    MemoryKind, Part, PatchStateRequest, RecallRequest, RememberRequest, ResetSessionRequest, Role,
-    SearchTranscriptsRequest, Turn,
+    AppendRequest, EndSessionRequest, EraseSessionRequest, GetContextRequest, GetHistoryRequest,
+    HistoryScope, MemoryKind, Part, PatchStateRequest, RecallRequest, RememberRequest,
+    ResetSessionRequest, Role, SearchTranscriptsRequest, Turn,
 };
 use tokio::time::sleep;
 use tonic::Status;
@@ -75,16 +75,17 @@ impl Bot {
 
     async fn call(&mut self) -> Result<(), Status> {
         let session = self.rng.below(SESSIONS);
-        match self.rng.below(100) {
-            0..40 => self.append(session).await,
-            40..55 => self.window(session).await,
-            55..63 => self.history(session).await,
-            63..70 => self.patch(session).await,
-            70..80 => self.remember().await,
-            80..90 => self.recall().await,
-            90..95 => self.search().await,
-            95..97 => self.reset(session).await,
-            _ => self.end(session).await,
+        match self.rng.below(1_000) {
+            0..400 => self.append(session).await,
+            400..550 => self.window(session).await,
+            550..630 => self.history(session).await,
+            630..700 => self.patch(session).await,
+            700..800 => self.remember().await,
+            800..900 => self.recall().await,
+            900..950 => self.search().await,
+            950..970 => self.reset(session).await,
+            970..999 => self.end(session).await,
+            _ => self.erase(session).await,
         }
     }
 
@@ -200,6 +201,20 @@ impl Bot {
             .await;
         self.close(session);
         found(ended.map(drop))
+    }
+
+    async fn erase(&mut self, session: u64) -> Result<(), Status> {
+        let request = EraseSessionRequest {
+            session_id: self.session_id(session),
+            ..EraseSessionRequest::default()
+        };
+        let erased = self
+            .sessions
+            .erase_session(self.target.request(request))
+            .await;
+        // Whatever the reply is, its turns may be gone.
+        self.books.retain(|key, _| key.0 != session);
+        found(erased.map(drop))
     }
 
     fn session_id(&self, session: u64) -> String {

@@ -1,9 +1,10 @@
 //! Fair scheduling of connection and call tasks across tenants.
 //!
 //! A task needs a permit to be polled, and permits are few. Ready tasks queue per tenant, and
-//! permits go to the queues by weighted start-time fair queueing. A task thus waits for a few polls
-//! per competing tenant, however many connections and calls the others have. Tokio alone polls
-//! tasks in the order they were woken, so one flooding tenant would delay all others.
+//! permits go to the queues by weighted start-time fair queueing (Goyal et al., 1996) over the time
+//! that polls take. So tenants share the processors by time, however many connections and calls
+//! they have and however large these are. Tokio alone polls tasks in the order they were woken, so
+//! one flooding tenant would delay all others.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
@@ -17,6 +18,7 @@ use hyper_util::rt::TokioExecutor;
 use memoird_core::ids::TenantId;
 use parking_lot::Mutex;
 
+use super::now;
 use super::send_progress::StallTimeout;
 
 /// Permits per core: one task runs while the executor already has the next.
@@ -48,20 +50,21 @@ struct Queues {
     free: usize,
     lanes: Vec<Queue>,
     by_tenant: HashMap<TenantId, Lane>,
-    /// Queues with waiting tasks, by the start tag of their next permit.
+    /// Queues with waiting tasks, by [`Queue::ended`], the start tag of their next permit.
     by_start_tag: BTreeSet<(u64, usize)>,
-    /// Start tag of the most recent permit (the virtual time), in units of [`PERMIT_VIRTUAL_TIME`].
+    /// Start tag of the most recent permit: the virtual time, in nanoseconds of polls of a queue
+    /// of weight 1.
     now: u64,
 }
 
-/// Virtual time of one permit in a queue of weight 1. Unrelated to real time.
-const PERMIT_VIRTUAL_TIME: u64 = 1 << 20;
+/// Charged for each permit, in addition to the time of the poll.
+const PERMIT_COST: Duration = Duration::from_micros(1);
 
 #[derive(Debug)]
 struct Queue {
-    /// Permits granted to this queue for each one granted to a queue of weight 1.
+    /// Time granted to this queue for each second granted to a queue of weight 1.
     weight: u32,
-    /// Finish tag of its last permit.
+    /// Finish tag of its last poll, or the virtual time at which it stopped being idle.
     ended: u64,
     tasks: VecDeque<Arc<Task>>,
 }
@@ -159,7 +162,7 @@ impl Schedule {
         self.queues.lock().add_lane()
     }
 
-    /// Sets the number of permits for each one of a queue of weight 1.
+    /// Sets the share of a queue, relative to those of weight 1.
     pub(crate) fn set_weight(&self, lane: Lane, weight: u32) {
         self.queues.lock().lanes[lane.0].weight = weight.max(1);
     }
@@ -167,29 +170,33 @@ impl Schedule {
     /// Acquires a permit, or queues the task if none is free. Returns whether it was acquired.
     fn take_or_queue(&self, task: &Arc<Task>) -> bool {
         let mut queues = self.queues.lock();
-        let queues = &mut *queues;
+        let lane = task.owner.lane.load(Ordering::Relaxed);
         if queues.free > 0 {
             queues.free -= 1;
+            queues.wake(lane);
+            queues.grant(lane);
             return true;
         }
-        let lane = task.owner.lane.load(Ordering::Relaxed);
-        let queue = &mut queues.lanes[lane];
-        if queue.tasks.is_empty() {
-            // An idle queue resumes at the current virtual time, so credit does not accumulate.
-            let begins = queue.ended.max(queues.now);
+        if queues.lanes[lane].tasks.is_empty() {
+            let begins = queues.wake(lane);
             queues.by_start_tag.insert((begins, lane));
         }
-        queue.tasks.push_back(Arc::clone(task));
+        queues.lanes[lane].tasks.push_back(Arc::clone(task));
         false
     }
 
-    /// Releases a permit and grants it to the next queued task, if any.
-    fn release(&self) {
+    /// Releases a permit after a poll of this duration, and grants it to the next queued task, if
+    /// any.
+    fn release(&self, owner: &TaskOwner, polled: Duration) {
+        let mut queues = self.queues.lock();
+        queues.charge(owner.lane.load(Ordering::Relaxed), polled);
         loop {
-            let next = self.queues.lock().next();
+            let next = queues.next();
+            drop(queues);
             if next.is_none_or(|next| next.grant()) {
                 return;
             }
+            queues = self.queues.lock();
         }
     }
 }
@@ -210,19 +217,43 @@ impl Queues {
         Lane(self.lanes.len() - 1)
     }
 
+    /// Ends the idle time of a queue, so that credit does not accumulate. Returns its start tag.
+    fn wake(&mut self, lane: usize) -> u64 {
+        let queue = &mut self.lanes[lane];
+        queue.ended = queue.ended.max(self.now);
+        queue.ended
+    }
+
+    /// Advances the virtual time to the start tag of a permit.
+    fn grant(&mut self, lane: usize) {
+        self.now = self.now.max(self.lanes[lane].ended);
+        self.charge(lane, PERMIT_COST);
+    }
+
+    /// Adds the time of a poll to the finish tag of a queue.
+    fn charge(&mut self, lane: usize, polled: Duration) {
+        let queue = &mut self.lanes[lane];
+        let is_waiting = self.by_start_tag.remove(&(queue.ended, lane));
+        let nanoseconds = u64::try_from(polled.as_nanos()).unwrap_or(u64::MAX);
+        queue.ended = queue
+            .ended
+            .saturating_add(nanoseconds / u64::from(queue.weight));
+        if is_waiting {
+            self.by_start_tag.insert((queue.ended, lane));
+        }
+    }
+
     /// Dequeues the task for the next permit. Without one, the permit becomes free.
     fn next(&mut self) -> Option<Arc<Task>> {
-        let Some((begins, lane)) = self.by_start_tag.pop_first() else {
+        let Some(&(begins, lane)) = self.by_start_tag.first() else {
             self.free += 1;
             return None;
         };
-        let queue = &mut self.lanes[lane];
-        let task = queue.tasks.pop_front();
-        self.now = begins;
-        queue.ended = begins + PERMIT_VIRTUAL_TIME / u64::from(queue.weight);
-        if !queue.tasks.is_empty() {
-            self.by_start_tag.insert((queue.ended, lane));
+        let task = self.lanes[lane].tasks.pop_front();
+        if self.lanes[lane].tasks.is_empty() {
+            self.by_start_tag.remove(&(begins, lane));
         }
+        self.grant(lane);
         task
     }
 }
@@ -291,7 +322,7 @@ impl Task {
     fn ready(self: &Arc<Self>) {
         let schedule = &self.owner.schedule;
         if schedule.take_or_queue(self) && !self.grant() {
-            schedule.release();
+            schedule.release(&self.owner, Duration::ZERO);
         }
     }
 }
@@ -375,10 +406,12 @@ impl<F: Future> Future for Scheduled<F> {
         if !this.acquire_permit(context) {
             return Poll::Pending;
         }
+        let started = now();
         let polled = this
             .inner
             .as_mut()
             .poll(&mut Context::from_waker(&this.waker));
+        let duration = now() - started;
         let mut state = this.task.state.lock();
         let could_go_on = state.step == TaskStep::RunningAgain;
         state.step = match (&polled, could_go_on) {
@@ -391,7 +424,8 @@ impl<F: Future> Future for Scheduled<F> {
             // Queue it after the tasks that already wait.
             this.task.ready();
         }
-        this.task.owner.schedule.release();
+        let owner = &this.task.owner;
+        owner.schedule.release(owner, duration);
         polled
     }
 }
@@ -404,7 +438,8 @@ impl<F: Future> Drop for Scheduled<F> {
             step,
             TaskStep::Granted | TaskStep::Running | TaskStep::RunningAgain
         ) {
-            self.task.owner.schedule.release();
+            let owner = &self.task.owner;
+            owner.schedule.release(owner, Duration::ZERO);
         }
     }
 }
@@ -440,7 +475,7 @@ mod tests {
         .await;
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn tenants_are_scheduled_round_robin() {
         let schedule = Arc::new(Schedule::of(1));
         let (flood, victim) = (schedule.add_lane(), schedule.add_lane());
@@ -459,32 +494,80 @@ mod tests {
         assert!(last <= 20, "the victim was done after {last}");
     }
 
-    #[tokio::test]
-    async fn idle_tenant_is_next_and_accumulates_no_credit() {
-        let schedule = Arc::new(Schedule::of(0));
-        let lanes = [(); 2].map(|()| schedule.add_lane());
-        let [flood, victim] = lanes.map(|lane| {
-            let owner = TaskOwner::unscheduled(Arc::clone(&schedule));
-            owner.enter(lane);
+    /// Two queues without free permits, each with this many ready tasks.
+    fn waiting(schedule: &Arc<Schedule>, counts: [usize; 2]) -> [Arc<Task>; 2] {
+        counts.map(|count| {
+            let owner = TaskOwner::unscheduled(Arc::clone(schedule));
+            owner.enter(schedule.add_lane());
             let state = TaskState {
                 step: TaskStep::Ready,
                 waker: None,
             };
-            Arc::new(Task {
+            let task = Arc::new(Task {
                 owner: Arc::new(owner),
                 state: Mutex::new(state),
-            })
-        });
-        let queue = |task| assert!(!schedule.take_or_queue(task));
+            });
+            (0..count).for_each(|_| assert!(!schedule.take_or_queue(&task)));
+            task
+        })
+    }
+
+    #[test]
+    fn idle_tenant_is_next_and_accumulates_no_credit() {
+        let schedule = Arc::new(Schedule::of(0));
+        let [flood, victim] = waiting(&schedule, [10, 0]);
         let is_next = |task| Arc::ptr_eq(&schedule.queues.lock().next().expect("a task"), task);
-        (0..10).for_each(|_| queue(&flood));
         (0..5).for_each(|_| assert!(is_next(&flood)));
-        (0..3).for_each(|_| queue(&victim));
+        (0..3).for_each(|_| assert!(!schedule.take_or_queue(&victim)));
         let order: Vec<_> = (0..6).map(|_| is_next(&victim)).collect();
         assert_eq!(order, [true, false, true, false, true, false]);
     }
 
-    #[tokio::test]
+    #[test]
+    fn tenants_get_equal_times_not_equal_numbers_of_polls() {
+        let schedule = Arc::new(Schedule::of(0));
+        let [flood, _victim] = waiting(&schedule, [10, 100]);
+        let mut order = Vec::new();
+        while order.len() < 60 {
+            let task = schedule.queues.lock().next().expect("a task");
+            let is_flood = Arc::ptr_eq(&task, &flood);
+            order.push(is_flood);
+            let polled = Duration::from_micros(if is_flood { 2_000 } else { 100 });
+            let lane = task.owner.lane.load(Ordering::Relaxed);
+            schedule.queues.lock().charge(lane, polled);
+        }
+        let of_flood = order.iter().filter(|is_flood| **is_flood).count();
+        assert_eq!(of_flood, 3, "one in twenty: {order:?}");
+    }
+
+    #[test]
+    fn tenant_that_was_alone_owes_nothing() {
+        let schedule = Arc::new(Schedule::of(1));
+        let [flood, victim] = waiting(&schedule, [0, 0]);
+        for _ in 0..1_000 {
+            assert!(schedule.take_or_queue(&flood), "a free permit");
+            schedule.release(&flood.owner, Duration::from_millis(1));
+        }
+        assert!(schedule.take_or_queue(&flood), "a free permit");
+        (0..20).for_each(|_| assert!(!schedule.take_or_queue(&flood)));
+        (0..20).for_each(|_| assert!(!schedule.take_or_queue(&victim)));
+        let mut polls_of_victim = 0;
+        for _ in 0..10 {
+            let task = schedule.queues.lock().next().expect("a task");
+            polls_of_victim += usize::from(Arc::ptr_eq(&task, &victim));
+            let lane = task.owner.lane.load(Ordering::Relaxed);
+            schedule
+                .queues
+                .lock()
+                .charge(lane, Duration::from_millis(1));
+        }
+        assert!(
+            (5..=7).contains(&polls_of_victim),
+            "{polls_of_victim} of 10"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn weight_three_gets_three_permits() {
         let schedule = Arc::new(Schedule::of(1));
         let (light, heavy) = (schedule.add_lane(), schedule.add_lane());
@@ -543,7 +626,7 @@ mod tests {
         assert_eq!((queues.free, queues.by_start_tag.len()), (3, 0));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn connection_is_scheduled_after_first_valid_key() {
         let schedule = Arc::new(Schedule::of(1));
         let lane = schedule.add_lane();
