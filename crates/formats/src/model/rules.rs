@@ -146,8 +146,10 @@ impl MessageRules {
                 rules.system_inside = version.is_some_and(|version| version >= CLAUDE_TAKES_SYSTEM);
             }
         }
+        // This runs for each window, and a search per family took longer than the plan.
+        let starts = starts_of_parts(&name);
         for (family, change) in FAMILIES {
-            if starts_a_part(&name, family) {
+            if starts.iter().any(|start| start.starts_with(family)) {
                 change(&mut rules);
             }
         }
@@ -156,10 +158,14 @@ impl MessageRules {
     }
 }
 
-/// Whether a part of the name starts with `family`.
-fn starts_a_part(name: &str, family: &str) -> bool {
-    let mut starts = name.match_indices(family).map(|(start, _)| start);
-    starts.any(|start| start == 0 || !name.as_bytes()[start - 1].is_ascii_alphanumeric())
+/// The name from each of its parts on. Parts are separated by anything but letters and digits.
+fn starts_of_parts(name: &str) -> Vec<&str> {
+    let separators = name.match_indices(|letter: char| !letter.is_ascii_alphanumeric());
+    let starts = separators.map(|(start, separator)| start + separator.len());
+    std::iter::once(0)
+        .chain(starts)
+        .map(|start| &name[start..])
+        .collect()
 }
 
 /// Returns the version in the name of an Anthropic model: its first two numbers except dates.
