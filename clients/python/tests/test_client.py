@@ -368,6 +368,9 @@ def test_a_rewind_has_a_key_and_is_done_once(client):
         ("RewindSession", lambda it: it.rewind_session("chat", 1)),
         ("PatchState", lambda it: it.patch_state("chat", {"a": 1})),
         ("PatchState", lambda it: it.patch_state("chat", {"a": 1}, expected_version=0)),
+        ("UpdateTurn", lambda it: it.update_turn("chat", 1, memoird.user("new"))),
+        ("ResetSession", lambda it: it.reset_session("chat")),
+        ("EndSession", lambda it: it.end_session("chat", expected_generation="")),
     ],
 )
 @pytest.mark.parametrize(
@@ -492,6 +495,23 @@ def test_a_patch_has_a_key_and_is_done_once(client):
     assert (first.duplicate, again.duplicate, again.version) == (False, True, 1)
     with pytest.raises(errors.IdempotencyKeyReused):
         client.patch_state("patched", {"a": 2}, **patch)
+
+
+def test_an_end_a_reset_and_an_update_have_keys_and_are_done_once(client):
+    client.append("late", [memoird.user("old")])
+    calls = [
+        lambda: client.update_turn("late", 1, memoird.user("edited"), idempotency_key="update"),
+        lambda: client.reset_session("late", idempotency_key="reset"),
+        lambda: client.end_session("late", idempotency_key="end"),
+    ]
+    for call in calls:
+        assert not call().duplicate
+        now = client.append("late", [memoird.user("new")]).session.generation
+        assert call().duplicate
+        assert client.get_session("late").session.generation == now
+    for call in (client.reset_session, client.end_session):
+        with pytest.raises(errors.StaleGeneration):
+            call("late", expected_generation="01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
 
 def test_what_a_balancer_may_choose_a_daemon_by():

@@ -22,19 +22,16 @@ import {
   PutDocumentRequestSchema,
 } from "./gen/memoird/v1/document_pb.js";
 import { ForgetRequestSchema, MemoryService, RememberRequestSchema } from "./gen/memoird/v1/memory_pb.js";
-import type {
-  AppendRequest,
-  CopySessionRequest,
-  PatchStateRequest,
-  RewindSessionRequest,
-} from "./gen/memoird/v1/session_pb.js";
 import {
   AppendRequestSchema,
   CopySessionRequestSchema,
+  EndSessionRequestSchema,
   GetContextRequestSchema,
   PatchStateRequestSchema,
+  ResetSessionRequestSchema,
   RewindSessionRequestSchema,
   SessionService,
+  UpdateTurnRequestSchema,
 } from "./gen/memoird/v1/session_pb.js";
 
 import { look, misfit } from "./misfit.js";
@@ -64,6 +61,8 @@ const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.rewindSession,
   SessionService.method.updateTurn,
   SessionService.method.copySession,
+  SessionService.method.resetSession,
+  SessionService.method.endSession,
   SessionService.method.getContext,
   SessionService.method.resolveRecallTool,
   SessionService.method.getHistory,
@@ -121,8 +120,8 @@ export interface Options {
    */
   timeoutMs?: number | undefined;
   /**
-   * Whether to send a generated idempotency key with each append, patch, rewind and copy, so that it is retried if its
-   * response is lost. Default true.
+   * Whether to send a generated idempotency key with each change of a session, so that it is retried if its response
+   * is lost. Default true.
    */
   idempotent?: boolean | undefined;
   /** Connect interceptors. Each sees every try of a call. */
@@ -424,15 +423,19 @@ function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: b
   return request;
 }
 
-function isKeyed(
-  request: Message,
-): request is AppendRequest | CopySessionRequest | PatchStateRequest | RewindSessionRequest {
-  return (
-    isMessage(request, AppendRequestSchema) ||
-    isMessage(request, CopySessionRequestSchema) ||
-    isMessage(request, PatchStateRequestSchema) ||
-    isMessage(request, RewindSessionRequestSchema)
-  );
+/** Requests that need an idempotency key to be retried. */
+const KEYED = [
+  AppendRequestSchema,
+  CopySessionRequestSchema,
+  EndSessionRequestSchema,
+  PatchStateRequestSchema,
+  ResetSessionRequestSchema,
+  RewindSessionRequestSchema,
+  UpdateTurnRequestSchema,
+];
+
+function isKeyed(request: Message): request is MessageShape<(typeof KEYED)[number]> {
+  return KEYED.some((schema) => isMessage(request, schema));
 }
 
 /** Whether repeating the request has the same effect as sending it once. */

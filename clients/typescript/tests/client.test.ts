@@ -265,6 +265,25 @@ describe("refusals", () => {
     await assert.rejects(client.rewindSession(stale), errors.StaleSeq);
   });
 
+  test("keys make an end, a reset and an update done once", async () => {
+    const sessionId = "late";
+    await client.append({ sessionId, turns: [memoird.user("old")] });
+    const calls = [
+      () => client.updateTurn({ sessionId, seq: 1n, turn: memoird.user("edited"), idempotencyKey: "update" }),
+      () => client.resetSession({ sessionId, idempotencyKey: "reset" }),
+      () => client.endSession({ sessionId, idempotencyKey: "end" }),
+    ];
+    for (const call of calls) {
+      assert.equal((await call()).duplicate, false);
+      const { session } = await client.append({ sessionId, turns: [memoird.user("new")] });
+      assert.equal((await call()).duplicate, true);
+      assert.equal((await client.getSession({ sessionId })).session?.generation, session?.generation);
+    }
+    const stale = { sessionId, expectedGeneration: "01ARZ3NDEKTSV4RRFFQ69G5FAV" };
+    await assert.rejects(client.resetSession(stale), errors.StaleGeneration);
+    await assert.rejects(client.endSession(stale), errors.StaleGeneration);
+  });
+
   test("a turn is overwritten, and a session forked", async () => {
     await client.append({ sessionId: "old", turns: [memoird.user("secret"), memoird.assistant("noted")] });
     const updated = await client.updateTurn({ sessionId: "old", seq: 1n, turn: memoird.user("gone") });
@@ -609,11 +628,14 @@ describe("what is tried again", () => {
     });
   });
 
-  test("a rewind and a patch that were not reached", async () => {
+  test("a change of a session that was not reached", async () => {
     const calls: ((other: memoird.Client) => Promise<unknown>)[] = [
       (other) => other.rewindSession({ sessionId: "chat", afterSeq: 1n }),
       (other) => other.patchState({ sessionId: "chat", mergePatchJson: "{}" }),
       (other) => other.patchState({ sessionId: "chat", mergePatchJson: "{}", expectedVersion: 0n }),
+      (other) => other.updateTurn({ sessionId: "chat", seq: 1n, turn: memoird.user("new") }),
+      (other) => other.resetSession({ sessionId: "chat" }),
+      (other) => other.endSession({ sessionId: "chat" }),
     ];
     for (const call of calls) {
       await scripted([refuse(14), answer()], async ({ addr, seen }) => {
@@ -658,7 +680,6 @@ describe("what is tried again", () => {
 
   test("nothing that may have been done and is not known again", async () => {
     const calls: ((other: memoird.Client) => Promise<unknown>)[] = [
-      (other) => other.endSession({ sessionId: "chat" }),
       (other) => other.remember({ subject: "ann", content: "tea" }),
     ];
     for (const call of calls) {
@@ -673,6 +694,11 @@ describe("what is tried again", () => {
     await scripted([refuse(14), answer()], async ({ addr, seen }) => {
       await using other = memoird.connect({ addr, idempotent: false });
       await assert.rejects(other.getContext({ sessionId: "c", append: { turns } }), errors.Unavailable);
+      assert.equal(seen.length, 1);
+    });
+    await scripted([refuse(14)], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr, idempotent: false });
+      await assert.rejects(other.endSession({ sessionId: "c" }), errors.Unavailable);
       assert.equal(seen.length, 1);
     });
     await scripted([refuse(14), answer()], async ({ addr, seen }) => {

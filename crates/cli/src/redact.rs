@@ -31,11 +31,13 @@ pub(super) async fn run(target: &Target, args: RedactArgs) -> Result<(), CliErro
     };
     let mut page = export::page(target, request).await?;
     let turn = page.turns.pop().map(|turn| redacted(turn, &args.text));
+    let session = page.session.unwrap_or_default();
     let request = UpdateTurnRequest {
         session_id: args.id,
         seq: args.seq,
         // If the turn does not exist, the daemon reports that.
         turn: Some(turn.unwrap_or_else(|| said(&args.text))),
+        expected_generation: session.generation,
         ..UpdateTurnRequest::default()
     };
     target.show(&request, shown).await

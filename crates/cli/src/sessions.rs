@@ -43,10 +43,7 @@ pub enum SessionsCommand {
     /// Permanently overwrite the content of a turn
     Redact(redact::RedactArgs),
     /// End a session now; its hooks run
-    End {
-        /// Session id, chosen by the bot
-        id: String,
-    },
+    End(EndArgs),
     /// Permanently erase a session with its turns, memories and checkpoints; no hook is called
     Erase(EraseArgs),
     /// Permanently erase all sessions and memories of a subject
@@ -120,6 +117,16 @@ pub struct CopyArgs {
     through_seq: Option<u64>,
 }
 
+#[derive(Args, Serialize)]
+pub struct EndArgs {
+    /// Session id, chosen by the bot
+    #[arg(value_name = "ID")]
+    session_id: String,
+    /// Fail unless this is the live generation
+    #[arg(long = "generation", value_name = "ULID")]
+    expected_generation: Option<String>,
+}
+
 #[derive(Args)]
 pub struct ShowArgs {
     /// Session id, chosen by the bot
@@ -154,7 +161,7 @@ pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result
         SessionsCommand::Redact(args) => redact::run(&target, args).await,
         SessionsCommand::Erase(args) => erase::session(&target, args).await,
         SessionsCommand::EraseSubject(args) => erase::subject(&target, args).await,
-        SessionsCommand::End { id } => end(&target, id).await,
+        SessionsCommand::End(args) => end(&target, &args).await,
     }
 }
 
@@ -297,8 +304,8 @@ async fn copy(target: &Target, args: &CopyArgs) -> Result<(), CliError> {
         .await
 }
 
-async fn end(target: &Target, session_id: String) -> Result<(), CliError> {
-    let request = EndSessionRequest { session_id };
+async fn end(target: &Target, args: &EndArgs) -> Result<(), CliError> {
+    let request: EndSessionRequest = request(args)?;
     target
         .show(&request, |reply| {
             let info = reply.session.clone().unwrap_or_default();

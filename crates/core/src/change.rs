@@ -104,6 +104,8 @@ pub enum ChangeKind {
         at: Now,
         /// Hooks to deliver to, each once.
         owed: Arc<[HookName]>,
+        /// Idempotency key and the recorded result.
+        idempotency: Option<Box<(Fingerprint, KeyRecord)>>,
     },
 }
 
@@ -172,6 +174,8 @@ pub struct UpdatedTurn {
     pub bytes_before: usize,
     pub kept: LiveSet,
     pub totals: Totals,
+    /// Idempotency key and the recorded result.
+    pub idempotency: Option<(Fingerprint, KeyRecord)>,
     /// `None` if unchanged.
     pub cuts: Option<Arc<[SavedCut]>>,
 }
@@ -213,7 +217,9 @@ impl Change {
         match &self.kind {
             ChangeKind::Append(appended) => appended.idempotency.is_some(),
             ChangeKind::Rewind(rewound) => rewound.idempotency.is_some(),
+            ChangeKind::UpdateTurn(updated) => updated.idempotency.is_some(),
             ChangeKind::PatchState(patched) => patched.idempotency.is_some(),
+            ChangeKind::End { idempotency, .. } => idempotency.is_some(),
             _ => false,
         }
     }

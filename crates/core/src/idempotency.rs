@@ -1,7 +1,7 @@
 //! Idempotency keys, which make repeated commands take effect once.
 //!
 //! Keys belong to the session id, so that a repeated append does not start a new generation after
-//! the session ended.
+//! the session ended, and a repeated end does not end a newer one.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -447,18 +447,30 @@ impl Session {
             Some(patch) => self.state().patched(patch, limits)?,
             None => self.state(),
         };
-        let named = idempotency.map(|named| (named.key, self.record_of(named, now)));
-        if let Some((name, record)) = named {
-            let keys = self.keys.get_or_insert_default();
-            keys.remember(name, record, limits);
-        }
+        let named = self.use_key(idempotency, self.head.last_seq, limits, now);
         let change = self.set_state(key, &state, named, now);
         Ok((state, change))
     }
 
+    /// Records the idempotency key of a command that appends no turns. Its change must contain it.
+    ///
+    /// The record has `last_seq`, and no turns.
+    pub fn use_key(
+        &mut self,
+        idempotency: Option<IdempotencyKey>,
+        last_seq: u64,
+        limits: &Limits,
+        now: Now,
+    ) -> Option<(Fingerprint, KeyRecord)> {
+        let named = idempotency?;
+        let record = self.record_of(named, last_seq, now);
+        let keys = self.keys.get_or_insert_default();
+        keys.remember(named.key, record, limits);
+        Some((named.key, record))
+    }
+
     /// Creates the record of a command that appends no turns.
-    fn record_of(&self, named: IdempotencyKey, now: Now) -> KeyRecord {
-        let last_seq = self.head.last_seq;
+    fn record_of(&self, named: IdempotencyKey, last_seq: u64, now: Now) -> KeyRecord {
         KeyRecord {
             content: named.content,
             generation: self.head.generation,
@@ -545,11 +557,36 @@ impl Head {
     }
 
     /// Creates the change that ends this generation and enqueues deliveries to the hooks in `owed`.
-    pub fn end(&self, reason: EndReason, at: Now, owed: Arc<[HookName]>) -> Change {
+    pub fn end(
+        &self,
+        reason: EndReason,
+        at: Now,
+        owed: Arc<[HookName]>,
+        idempotency: Option<(Fingerprint, KeyRecord)>,
+    ) -> Change {
         Change {
             generation: self.generation,
             expected_revision: self.revision,
-            kind: ChangeKind::End { reason, at, owed },
+            kind: ChangeKind::End {
+                reason,
+                at,
+                owed,
+                idempotency: idempotency.map(Box::new),
+            },
+        }
+    }
+
+    /// Checks that this is the generation a command expects, if it expects one.
+    ///
+    /// # Errors
+    /// [`CoreError::StaleGeneration`].
+    pub fn check_generation(&self, expected: Option<Generation>) -> Result<(), CoreError> {
+        let actual = Some(self.generation);
+        match expected {
+            Some(expected) if actual != Some(expected) => {
+                Err(CoreError::StaleGeneration { expected, actual })
+            }
+            _ => Ok(()),
         }
     }
 

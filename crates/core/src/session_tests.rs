@@ -338,6 +338,7 @@ fn weight_of_turn_update_includes_new_text() {
         bytes_before: before.body.len(),
         before,
         after,
+        idempotency: None,
     };
     let limits = Limits::default();
     let updated = session.update_turn(&update, &limits, now(2), &seal, true);

@@ -71,8 +71,8 @@ pub use memory_use::{CapacityConfig, MemorySnapshot, MemoryUse};
 pub use model_fault::{FaultKind, ModelFault};
 pub use models::{ContextConfig, ContextModel};
 pub use sessions::{
-    EndedSession, SessionListPosition, SessionOrder, SessionPage, SessionQuery, SessionView,
-    Sessions,
+    EndCommand, EndOutcome, EndedSession, SessionListPosition, SessionOrder, SessionPage,
+    SessionQuery, SessionView, Sessions,
 };
 pub use stats::{
     CompactionResult, CompactionSnapshot, HookStats, Stats, StatsSnapshot, TenantSnapshot,

@@ -49,7 +49,7 @@ use load::ReloadWorker;
 use quota::QuotaCounter;
 use unload::Unloader;
 
-pub use end::EndedSession;
+pub use end::{EndCommand, EndOutcome, EndedSession};
 pub use handle::Sessions;
 pub(crate) use handle::{SessionParts, SessionRef};
 pub use listing::{SessionListPosition, SessionOrder, SessionPage, SessionQuery};

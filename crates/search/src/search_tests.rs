@@ -15,8 +15,8 @@ use memoird_core::ids::Subject;
 use memoird_core::session::{AppendCommand, RewindCommand};
 use memoird_core::turn::{PartKind, Turn};
 use memoird_engine::{
-    Blocking, Durability, EngineConfig, EraseTarget, JournalConfig, SystemMachine, TenantConfig,
-    TenantLimits, TurnRef, TurnUpdateCommand, Worker,
+    Blocking, Durability, EndCommand, EngineConfig, EraseTarget, JournalConfig, SystemMachine,
+    TenantConfig, TenantLimits, TurnRef, TurnUpdateCommand, Worker,
 };
 use memoird_store::{ErasedCounts, ErasureStage, SqliteOptions, SqliteStore, Store};
 use rusqlite::Connection;
@@ -85,6 +85,7 @@ async fn update(engine: &Engine, of: &str, session: &str, seq: u64, turn: Turn) 
         turn_name: TurnRef::Seq(seq),
         turn,
         expected_generation: None,
+        idempotency: None,
     };
     let (tenant, session) = (tenant(engine, of), session_id(session));
     let updated = engine.commands.update_turn(&tenant, &session, command);
@@ -106,7 +107,10 @@ impl Fixture {
 
     async fn end(&self, of: &str, session: &str) {
         let (tenant, session) = (tenant(&self.engine, of), session_id(session));
-        let ended = self.engine.commands.end_session(&tenant, &session);
+        let ended = self
+            .engine
+            .commands
+            .end_session(&tenant, &session, EndCommand::default());
         ended.await.unwrap();
     }
 

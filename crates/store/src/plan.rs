@@ -276,11 +276,11 @@ impl<'a, R: BaseRow> Planner<'a, R> {
             ChangeKind::Append(appended) => {
                 row.append(appended);
                 self.plan.appends.push((generation, appended));
-                Some((&appended.key, &appended.idempotency))
+                Some((&appended.key, appended.idempotency.as_ref()))
             }
             ChangeKind::Rewind(rewound) => {
                 row.rewind(rewound);
-                Some((&rewound.key, &rewound.idempotency))
+                Some((&rewound.key, rewound.idempotency.as_ref()))
             }
             ChangeKind::UpdateTurn(updated) => {
                 row.update(updated);
@@ -288,12 +288,12 @@ impl<'a, R: BaseRow> Planner<'a, R> {
                 if updated.seq <= row.last_seq {
                     self.plan.updates.push((generation, updated));
                 }
-                None
+                Some((row.key, updated.idempotency.as_ref()))
             }
             ChangeKind::PatchState(patched) => {
                 row.patched = Some(patched);
                 row.last_access = Some(patched.last_access);
-                Some((&patched.key, &patched.idempotency))
+                Some((&patched.key, patched.idempotency.as_ref()))
             }
             ChangeKind::SetOptions(options) => {
                 row.options = Some(options);
@@ -313,10 +313,15 @@ impl<'a, R: BaseRow> Planner<'a, R> {
                 row.take_cuts(cuts.as_deref());
                 None
             }
-            ChangeKind::End { reason, at, owed } => {
+            ChangeKind::End {
+                reason,
+                at,
+                owed,
+                idempotency,
+            } => {
                 row.ended = Some((*at, *reason, owed));
                 self.live.insert(row.key, false);
-                None
+                Some((row.key, idempotency.as_deref()))
             }
         };
         if let Some((session, Some((name, record)))) = key {

@@ -509,6 +509,7 @@ async fn session_with_concurrent_compactions_stays_consistent() {
     let reset = ResetSessionRequest {
         session_id: "chat".into(),
         run_hooks: false,
+        ..ResetSessionRequest::default()
     };
     bot.client.reset_session(reset).await.expect("reset");
     assert_eq!(

@@ -27,6 +27,7 @@ async fn reset_clears_summary() {
     let reset = ResetSessionRequest {
         session_id: "chat".into(),
         run_hooks: false,
+        ..ResetSessionRequest::default()
     };
     bot.client.reset_session(reset).await.expect("reset");
     let mut new = Bot::new(daemon.sessions());

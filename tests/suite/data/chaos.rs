@@ -398,6 +398,7 @@ impl Writer {
                 let request = ResetSessionRequest {
                     session_id,
                     run_hooks: true,
+                    ..ResetSessionRequest::default()
                 };
                 let reset =
                     async |client: &mut Sessions| client.reset_session(request.clone()).await;
@@ -409,6 +410,7 @@ impl Writer {
     async fn end_now(&mut self, chaos: &Chaos) {
         let request = EndSessionRequest {
             session_id: self.session.clone(),
+            ..EndSessionRequest::default()
         };
         let end = async |client: &mut Sessions| match client.end_session(request.clone()).await {
             Err(refused) if refused.code() == Code::NotFound => Ok(()),

@@ -39,7 +39,7 @@ pub(crate) fn member_setup(words: &str, more: &str) -> Setup {
 }
 
 /// Starts `count` daemons over a new database. Also returns its connection string.
-async fn daemons(count: usize, more: &str) -> Option<(Vec<Daemon>, String)> {
+pub(crate) async fn daemons(count: usize, more: &str) -> Option<(Vec<Daemon>, String)> {
     let words = Server::shared()?.database();
     let mut daemons = Vec::new();
     for _ in 0..count {

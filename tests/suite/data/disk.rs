@@ -186,6 +186,7 @@ async fn full_disk_with_interval_keeps_acknowledged_turns() {
     assert_eq!(live(&mut client, "chat").await.len(), taken);
     let ended = EndSessionRequest {
         session_id: "chat".into(),
+        ..EndSessionRequest::default()
     };
     let status = client.end_session(ended).await.expect_err("it is full");
     assert_eq!(refused_code(&status), "JOURNAL_FULL");

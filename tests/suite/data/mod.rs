@@ -15,5 +15,6 @@ mod migrate;
 mod old_data;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+mod repeats;
 mod restart;
 mod verify;

@@ -108,11 +108,13 @@ async fn ended_and_reset_sessions_stay_ended_after_restart() {
     say(&mut client, "reset", "old").await;
     let end = EndSessionRequest {
         session_id: "ended".into(),
+        ..EndSessionRequest::default()
     };
     client.end_session(end).await.expect("ended");
     let reset = ResetSessionRequest {
         session_id: "reset".into(),
         run_hooks: false,
+        ..ResetSessionRequest::default()
     };
     let fresh = client
         .reset_session(reset)

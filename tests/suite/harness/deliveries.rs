@@ -51,6 +51,7 @@ pub(crate) fn field<'a>(told: &'a Value, name: &str) -> &'a str {
 pub(crate) async fn end(client: &mut Sessions, session: &str) -> String {
     let request = EndSessionRequest {
         session_id: session.to_owned(),
+        ..EndSessionRequest::default()
     };
     let ended = client
         .end_session(request)

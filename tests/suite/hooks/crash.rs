@@ -117,6 +117,7 @@ async fn pending_deliveries_outlive_retention_of_turns() {
     let request = ResetSessionRequest {
         session_id: "forgotten".to_owned(),
         run_hooks: false,
+        ..ResetSessionRequest::default()
     };
     let reset = client
         .reset_session(request)

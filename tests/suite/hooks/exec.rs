@@ -91,6 +91,7 @@ async fn reset(client: &mut Sessions, session: &str, run_hooks: bool) -> String 
     let request = ResetSessionRequest {
         session_id: session.to_owned(),
         run_hooks,
+        ..ResetSessionRequest::default()
     };
     client
         .reset_session(request)

@@ -87,6 +87,7 @@ async fn end_until_killed(
         maybe.push(session.clone());
         let request = memoird_proto::v1::EndSessionRequest {
             session_id: session,
+            ..memoird_proto::v1::EndSessionRequest::default()
         };
         if client.end_session(request).await.is_err() {
             break;

@@ -249,6 +249,7 @@ async fn dropped_turns_and_ended_generations_remain_valid_sources() {
     let reset = ResetSessionRequest {
         session_id: "chat".into(),
         run_hooks: false,
+        ..ResetSessionRequest::default()
     };
     sessions.reset_session(reset).await.expect("reset");
     daemon.kill9().await;

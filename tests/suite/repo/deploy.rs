@@ -94,6 +94,7 @@ async fn dashboard_and_alerts_use_only_existing_metrics() {
     say(&mut client, "a", "hello").await;
     let end = EndSessionRequest {
         session_id: "a".to_owned(),
+        ..EndSessionRequest::default()
     };
     client.end_session(end).await.expect("it ends");
     let page = eventually("a delivery on the page", async || {

@@ -25,11 +25,13 @@ async fn get_stats_counts_sessions_turns_and_commits() {
     }
     let end = v1::EndSessionRequest {
         session_id: "s0".into(),
+        ..v1::EndSessionRequest::default()
     };
     client.end_session(end).await.expect("ended");
     let reset = v1::ResetSessionRequest {
         session_id: "s1".into(),
         run_hooks: false,
+        ..v1::ResetSessionRequest::default()
     };
     client.reset_session(reset).await.expect("reset");
     let stats = admin

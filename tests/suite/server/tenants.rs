@@ -90,9 +90,13 @@ async fn check_session_is_invisible(other_tenant: &mut Sessions, session: &str, 
     let reset = ResetSessionRequest {
         session_id: id(),
         run_hooks: true,
+        ..ResetSessionRequest::default()
     };
     refused(other_tenant.reset_session(reset).await, code, reason);
-    let end = EndSessionRequest { session_id: id() };
+    let end = EndSessionRequest {
+        session_id: id(),
+        ..EndSessionRequest::default()
+    };
     refused(other_tenant.end_session(end).await, code, reason);
     for named in ["", generation] {
         let erase = EraseSessionRequest {
@@ -151,6 +155,7 @@ async fn same_session_id_of_two_tenants_is_two_sessions() {
 
     let end = EndSessionRequest {
         session_id: "chat".into(),
+        ..EndSessionRequest::default()
     };
     beta.end_session(end).await.expect("its own");
     assert_eq!(texts(&mut alpha, "chat").await, ["alpha 1"]);

@@ -127,6 +127,7 @@ async fn ended_generation_is_restored_by_copy() {
     fill(&mut client).await;
     let end = EndSessionRequest {
         session_id: "chat".into(),
+        ..EndSessionRequest::default()
     };
     let ended = client.end_session(end).await.expect("ended").into_inner();
     let back = CopySessionRequest {

@@ -93,10 +93,12 @@ async fn ids_with_any_characters_work_in_every_call() {
         let reset = ResetSessionRequest {
             session_id: id.into(),
             run_hooks: true,
+            ..ResetSessionRequest::default()
         };
         client.reset_session(reset).await.expect("reset");
         let end = EndSessionRequest {
             session_id: id.into(),
+            ..EndSessionRequest::default()
         };
         client.end_session(end).await.expect("ended");
     }
@@ -143,9 +145,13 @@ async fn empty_or_too_long_id_is_refused_by_every_call() {
         let reset = ResetSessionRequest {
             session_id: id(),
             run_hooks: false,
+            ..ResetSessionRequest::default()
         };
         refused(client.reset_session(reset).await, code, reason);
-        let end = EndSessionRequest { session_id: id() };
+        let end = EndSessionRequest {
+            session_id: id(),
+            ..EndSessionRequest::default()
+        };
         refused(client.end_session(end).await, code, reason);
     }
     let long = "x".repeat(300);

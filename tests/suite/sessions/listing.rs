@@ -123,6 +123,7 @@ async fn labels_are_set_by_append_or_patch_and_survive_kill() {
         let reset = ResetSessionRequest {
             session_id: "chat".into(),
             run_hooks: false,
+            ..ResetSessionRequest::default()
         };
         let fresh = client
             .reset_session(reset)

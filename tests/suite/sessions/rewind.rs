@@ -461,6 +461,7 @@ async fn kill_9_amid_rewinds_applies_each_once_or_not_at_all() {
         let reset = ResetSessionRequest {
             session_id: "chat".into(),
             run_hooks: false,
+            ..ResetSessionRequest::default()
         };
         // The session does not exist in the first round.
         let _ = client.reset_session(reset).await;

@@ -95,6 +95,7 @@ async fn reset_starts_new_generation_without_history_and_state() {
     let reset = || ResetSessionRequest {
         session_id: "chat".into(),
         run_hooks: false,
+        ..ResetSessionRequest::default()
     };
     refused(
         client.reset_session(reset()).await,
@@ -148,6 +149,7 @@ async fn ended_session_stays_readable_by_generation() {
     let mut client = daemon.sessions();
     let end = || EndSessionRequest {
         session_id: "chat".into(),
+        ..EndSessionRequest::default()
     };
     refused(
         client.end_session(end()).await,
@@ -373,6 +375,7 @@ async fn patch_with_idempotency_key_applies_once() {
     refused(said, Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED");
     let end = EndSessionRequest {
         session_id: "chat".into(),
+        ..EndSessionRequest::default()
     };
     client.end_session(end).await.expect("ended");
     // The duplicate does not start a new generation.

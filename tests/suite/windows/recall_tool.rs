@@ -202,6 +202,7 @@ async fn rewound_redacted_and_former_turns_are_not_read() {
     let reset = ResetSessionRequest {
         session_id: "chat".into(),
         run_hooks: false,
+        ..ResetSessionRequest::default()
     };
     client.reset_session(reset).await.expect("reset");
     let said = append("chat", [user("a new start")]);

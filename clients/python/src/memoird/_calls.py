@@ -315,7 +315,7 @@ UNDO_COMPACTION: Call[UndoCompactionRequest, UndoCompactionResponse] = Call(
 )
 RESET_SESSION: Call[ResetSessionRequest, ResetSessionResponse] = Call(
     "/memoird.v1.SessionService/ResetSession",
-    False,
+    True,
     w.write_reset_session_request,
     session_pb2.ResetSessionRequest,
     w.read_reset_session_response,
@@ -323,7 +323,7 @@ RESET_SESSION: Call[ResetSessionRequest, ResetSessionResponse] = Call(
 )
 END_SESSION: Call[EndSessionRequest, EndSessionResponse] = Call(
     "/memoird.v1.SessionService/EndSession",
-    False,
+    True,
     w.write_end_session_request,
     session_pb2.EndSessionRequest,
     w.read_end_session_response,
@@ -1108,6 +1108,7 @@ class SyncCalls:
         *,
         expected_generation: str = "",
         client_id: str = "",
+        idempotency_key: str = "",
         timeout: float | None = None,
     ) -> UpdateTurnResponse:
         """Replaces the content of a turn of a live session permanently. When it returns, the old
@@ -1125,6 +1126,7 @@ class SyncCalls:
             turn=turn,
             expected_generation=expected_generation,
             client_id=client_id,
+            idempotency_key=idempotency_key,
         )
         return self._call(UPDATE_TURN, request, timeout)
 
@@ -1195,7 +1197,9 @@ class SyncCalls:
         self,
         session_id: str,
         run_hooks: bool = False,
+        expected_generation: str = "",
         *,
+        idempotency_key: str = "",
         timeout: float | None = None,
     ) -> ResetSessionResponse:
         """Clears history, summary and state of a live session and starts a new generation. Touches
@@ -1204,18 +1208,24 @@ class SyncCalls:
         request = ResetSessionRequest(
             session_id=session_id,
             run_hooks=run_hooks,
+            expected_generation=expected_generation,
+            idempotency_key=idempotency_key,
         )
         return self._call(RESET_SESSION, request, timeout)
 
     def end_session(
         self,
         session_id: str,
+        expected_generation: str = "",
+        idempotency_key: str = "",
         *,
         timeout: float | None = None,
     ) -> EndSessionResponse:
         """Ends the live generation. The next append starts a new one."""
         request = EndSessionRequest(
             session_id=session_id,
+            expected_generation=expected_generation,
+            idempotency_key=idempotency_key,
         )
         return self._call(END_SESSION, request, timeout)
 
@@ -2031,6 +2041,7 @@ class AsyncCalls:
         *,
         expected_generation: str = "",
         client_id: str = "",
+        idempotency_key: str = "",
         timeout: float | None = None,
     ) -> UpdateTurnResponse:
         """Replaces the content of a turn of a live session permanently. When it returns, the old
@@ -2048,6 +2059,7 @@ class AsyncCalls:
             turn=turn,
             expected_generation=expected_generation,
             client_id=client_id,
+            idempotency_key=idempotency_key,
         )
         return await self._call(UPDATE_TURN, request, timeout)
 
@@ -2118,7 +2130,9 @@ class AsyncCalls:
         self,
         session_id: str,
         run_hooks: bool = False,
+        expected_generation: str = "",
         *,
+        idempotency_key: str = "",
         timeout: float | None = None,
     ) -> ResetSessionResponse:
         """Clears history, summary and state of a live session and starts a new generation. Touches
@@ -2127,18 +2141,24 @@ class AsyncCalls:
         request = ResetSessionRequest(
             session_id=session_id,
             run_hooks=run_hooks,
+            expected_generation=expected_generation,
+            idempotency_key=idempotency_key,
         )
         return await self._call(RESET_SESSION, request, timeout)
 
     async def end_session(
         self,
         session_id: str,
+        expected_generation: str = "",
+        idempotency_key: str = "",
         *,
         timeout: float | None = None,
     ) -> EndSessionResponse:
         """Ends the live generation. The next append starts a new one."""
         request = EndSessionRequest(
             session_id=session_id,
+            expected_generation=expected_generation,
+            idempotency_key=idempotency_key,
         )
         return await self._call(END_SESSION, request, timeout)
 

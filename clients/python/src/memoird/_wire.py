@@ -2049,6 +2049,7 @@ def read_update_turn_request(m):
     it.turn = read_turn(m.turn) if m.HasField('turn') else None
     it.expected_generation = m.expected_generation
     it.client_id = m.client_id
+    it.idempotency_key = m.idempotency_key
     return it
 
 
@@ -2059,6 +2060,7 @@ def write_update_turn_request(it):
         turn=None if it.turn is None else write_turn(it.turn),
         expected_generation=it.expected_generation,
         client_id=it.client_id,
+        idempotency_key=it.idempotency_key,
     )
 
 
@@ -2066,6 +2068,7 @@ def read_update_turn_response(m):
     it = new(t.UpdateTurnResponse)
     it.turn = read_turn(m.turn) if m.HasField('turn') else None
     it.session = read_session_info(m.session) if m.HasField('session') else None
+    it.duplicate = m.duplicate
     return it
 
 
@@ -2073,6 +2076,7 @@ def write_update_turn_response(it):
     return session_pb2.UpdateTurnResponse(
         turn=None if it.turn is None else write_turn(it.turn),
         session=None if it.session is None else write_session_info(it.session),
+        duplicate=it.duplicate,
     )
 
 
@@ -2186,6 +2190,8 @@ def read_reset_session_request(m):
     it = new(t.ResetSessionRequest)
     it.session_id = m.session_id
     it.run_hooks = m.run_hooks
+    it.expected_generation = m.expected_generation
+    it.idempotency_key = m.idempotency_key
     return it
 
 
@@ -2193,6 +2199,8 @@ def write_reset_session_request(it):
     return session_pb2.ResetSessionRequest(
         session_id=it.session_id,
         run_hooks=it.run_hooks,
+        expected_generation=it.expected_generation,
+        idempotency_key=it.idempotency_key,
     )
 
 
@@ -2200,6 +2208,7 @@ def read_reset_session_response(m):
     it = new(t.ResetSessionResponse)
     it.session = read_session_info(m.session) if m.HasField('session') else None
     it.ended_generation = m.ended_generation
+    it.duplicate = m.duplicate
     return it
 
 
@@ -2207,30 +2216,37 @@ def write_reset_session_response(it):
     return session_pb2.ResetSessionResponse(
         session=None if it.session is None else write_session_info(it.session),
         ended_generation=it.ended_generation,
+        duplicate=it.duplicate,
     )
 
 
 def read_end_session_request(m):
     it = new(t.EndSessionRequest)
     it.session_id = m.session_id
+    it.expected_generation = m.expected_generation
+    it.idempotency_key = m.idempotency_key
     return it
 
 
 def write_end_session_request(it):
     return session_pb2.EndSessionRequest(
         session_id=it.session_id,
+        expected_generation=it.expected_generation,
+        idempotency_key=it.idempotency_key,
     )
 
 
 def read_end_session_response(m):
     it = new(t.EndSessionResponse)
     it.session = read_session_info(m.session) if m.HasField('session') else None
+    it.duplicate = m.duplicate
     return it
 
 
 def write_end_session_response(it):
     return session_pb2.EndSessionResponse(
         session=None if it.session is None else write_session_info(it.session),
+        duplicate=it.duplicate,
     )
 
 

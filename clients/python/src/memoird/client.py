@@ -38,8 +38,11 @@ from .types import (
     AppendRequest,
     BatchDocumentsRequest,
     CopySessionRequest,
+    EndSessionRequest,
     PatchStateRequest,
+    ResetSessionRequest,
     RewindSessionRequest,
+    UpdateTurnRequest,
 )
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
@@ -221,13 +224,21 @@ def _written(call: Call[Any, Any], request: Any) -> Any:
         raise InvalidArgument(f"{call.name}: {problem}", code=invalid) from problem
 
 
-def _keyed(
-    request: Any,
-) -> AppendRequest | CopySessionRequest | PatchStateRequest | RewindSessionRequest | None:
+# Requests that need an idempotency key to be retried.
+_KEYED = (
+    AppendRequest,
+    CopySessionRequest,
+    EndSessionRequest,
+    PatchStateRequest,
+    ResetSessionRequest,
+    RewindSessionRequest,
+    UpdateTurnRequest,
+)
+
+
+def _keyed(request: Any) -> Any:
     """Returns the part of a request that needs an idempotency key to be retried, if any."""
-    if isinstance(
-        request, (AppendRequest, CopySessionRequest, PatchStateRequest, RewindSessionRequest)
-    ):
+    if isinstance(request, _KEYED):
         return request
     append = getattr(request, "append", None)
     return append if isinstance(append, AppendRequest) else None
@@ -390,8 +401,8 @@ class Client(SyncCalls):
     `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`, by default `MEMOIRD_ADDR` or
     the daemon on this machine. `key` is the tenant's API key, by default `MEMOIRD_KEY`. `timeout`
     is the time limit of a call in seconds, including retries. A client that has never reached a
-    daemon gives up after 3 s. With `idempotent`, each append, patch, rewind and copy has a
-    generated idempotency key, and is retried if its response is lost.
+    daemon gives up after 3 s. With `idempotent`, each change of a session has a generated
+    idempotency key, and is retried if its response is lost.
     """
 
     def __init__(

@@ -2261,6 +2261,10 @@ class UpdateTurnRequest:
     TURN_NOT_FOUND if none has. This reads the turns of the generation, while the cost of `seq`
     does not depend on their number.
     """
+    idempotency_key: str = ""
+    """Idempotency key, as in AppendRequest. A repeat changes nothing, also if the turn has been
+    updated again or the session has ended since.
+    """
 
 
 @dataclass(slots=True)
@@ -2268,8 +2272,13 @@ class UpdateTurnResponse:
     """The updated turn."""
 
     turn: Turn | None = None
+    """For a `duplicate`, the turn as it is now, or unset if it is no longer stored."""
     session: SessionInfo | None = None
-    """The session after the update."""
+    """The session after the update. For a `duplicate`, only its `session_id` if it has ended
+    since.
+    """
+    duplicate: bool = False
+    """Whether this repeats an earlier `idempotency_key`. Then nothing was changed."""
 
 
 @dataclass(slots=True)
@@ -2371,6 +2380,12 @@ class ResetSessionRequest:
     session_id: str = ""
     run_hooks: bool = False
     """Whether to run the hooks for the generation that ends."""
+    expected_generation: str = ""
+    """If set, fail with STALE_GENERATION unless this is the live generation."""
+    idempotency_key: str = ""
+    """Idempotency key, as in AppendRequest. A repeat changes nothing, also if the session has
+    started again since. A call that fails because no session is live stores no key.
+    """
 
 
 @dataclass(slots=True)
@@ -2378,8 +2393,14 @@ class ResetSessionResponse:
     """A session after its reset."""
 
     session: SessionInfo | None = None
-    """The session in its new generation."""
+    """The session in its new generation. For a `duplicate`, the live session, or only its
+    `session_id` if it has ended since.
+    """
     ended_generation: str = ""
+    duplicate: bool = False
+    """Whether this repeats an earlier `idempotency_key`. Then nothing was changed, and
+    `ended_generation` is that of the first call.
+    """
 
 
 @dataclass(slots=True)
@@ -2387,6 +2408,12 @@ class EndSessionRequest:
     """Ends the live generation."""
 
     session_id: str = ""
+    expected_generation: str = ""
+    """If set, fail with STALE_GENERATION unless this is the live generation."""
+    idempotency_key: str = ""
+    """Idempotency key, as in AppendRequest. A repeat changes nothing, also if the session has
+    started again since. A call that fails because no session is live stores no key.
+    """
 
 
 @dataclass(slots=True)
@@ -2394,7 +2421,11 @@ class EndSessionResponse:
     """The generation that ended."""
 
     session: SessionInfo | None = None
-    """The session before it ended."""
+    """The session before it ended. For a `duplicate`, only its `session_id`, and the `generation`
+    that the first call ended.
+    """
+    duplicate: bool = False
+    """Whether this repeats an earlier `idempotency_key`. Then nothing was changed."""
 
 
 @dataclass(slots=True)

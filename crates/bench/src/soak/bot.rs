@@ -182,6 +182,7 @@ impl Bot {
         let request = ResetSessionRequest {
             session_id: self.session_id(session),
             run_hooks: false,
+            ..ResetSessionRequest::default()
         };
         let reset = self
             .sessions
@@ -194,6 +195,7 @@ impl Bot {
     async fn end(&mut self, session: u64) -> Result<(), Status> {
         let request = EndSessionRequest {
             session_id: self.session_id(session),
+            ..EndSessionRequest::default()
         };
         let ended = self
             .sessions

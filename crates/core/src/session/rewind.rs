@@ -134,16 +134,14 @@ impl Session {
             keys.rewind(self.head.generation, after_seq);
         }
         let named = append.idempotency.filter(|_| append.turns.is_empty());
+        if let Some((_, record)) = self.use_key(named, last_seq, limits, now) {
+            return record;
+        }
         let nameless = IdempotencyKey {
             key: [0; 16],
             content: [0; 16],
         };
-        let record = self.record_of(named.unwrap_or(nameless), now);
-        if let Some(named) = named {
-            let keys = self.keys.get_or_insert_default();
-            keys.remember(named.key, record, limits);
-        }
-        record
+        self.record_of(nameless, last_seq, now)
     }
 
     /// Creates the change for the rewound turns and updates the head.

@@ -10,6 +10,7 @@ use super::rewind::takes_summary_back;
 use super::{Seal, Session};
 use crate::change::{Change, ChangeKind, UpdatedTurn};
 use crate::error::CoreError;
+use crate::idempotency::IdempotencyKey;
 use crate::limits::Limits;
 use crate::time::Now;
 use crate::turn::NewTurn;
@@ -21,6 +22,7 @@ pub struct TurnUpdate {
     /// Size of the current content.
     pub bytes_before: usize,
     pub after: NewTurn,
+    pub idempotency: Option<IdempotencyKey>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,12 +71,14 @@ impl Session {
             self.trim(limits);
         }
         let mut changes = Vec::from_iter(compacted);
+        let idempotency = self.use_key(update.idempotency, seq, limits, now);
         let updated = ChangeKind::UpdateTurn(Box::new(UpdatedTurn {
             seq,
             content: Arc::clone(&content),
             bytes_before: update.bytes_before,
             kept: self.history.live_set(self.head.last_seq),
             totals: self.head.totals,
+            idempotency,
             cuts: self.take_changed_cuts(),
         }));
         changes.push(self.head.change(updated));

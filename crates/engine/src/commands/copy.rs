@@ -355,7 +355,7 @@ fn decide(
     }
     let before = (!is_known && !update.is_new).then(|| update.session.clone());
     let mut changes = match &before {
-        Some(_) => update.restart(false),
+        Some(_) => update.restart(false, None),
         None => Vec::new(),
     };
     let session = &mut *update.session;

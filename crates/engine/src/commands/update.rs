@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use memoird_core::CoreError;
+use memoird_core::idempotency::{IdempotencyKey, KeyRecord};
 use memoird_core::ids::{Generation, SessionId};
 use memoird_core::limits::Limits;
 use memoird_core::session::TurnUpdate;
@@ -12,7 +13,7 @@ use memoird_store::{JournalRange, encoding};
 use super::handle::Commands;
 use super::history::{HistoryQuery, HistoryScope};
 use crate::error::EngineError;
-use crate::sessions::{Decision, Effect, SessionRef, SessionView, Update, UpdateOptions};
+use crate::sessions::{Decision, Effect, SessionRef, SessionView, UpdateOptions};
 use crate::tenants::Tenant;
 
 /// Attempts to update a turn from the journal. A new generation may start in between.
@@ -36,14 +37,25 @@ pub struct TurnUpdateCommand {
     pub turn: Turn,
     /// Fail unless this is the live generation.
     pub expected_generation: Option<Generation>,
+    pub idempotency: Option<IdempotencyKey>,
 }
 
 #[derive(Clone, Debug)]
 pub struct TurnUpdateOutcome {
-    pub session: SessionView,
-    pub content: Arc<[u8]>,
+    /// The session after the update. `None` for a duplicate if the session has since ended.
+    pub session: Option<SessionView>,
+    /// The turn as it is now. `None` for a duplicate if the turn is no longer stored.
+    pub content: Option<Arc<[u8]>>,
     /// Whether the turn was rewound, so that only the journal has it.
     pub is_removed: bool,
+    /// Whether the idempotency key was already used, so that nothing was changed.
+    pub duplicate: bool,
+}
+
+/// Result of an update under the session's lock.
+enum LiveUpdate {
+    Updated(TurnUpdateOutcome),
+    Duplicate(KeyRecord),
 }
 
 /// A turn that is only in the journal.
@@ -68,8 +80,29 @@ impl Commands {
         &self,
         tenant: &Arc<Tenant>,
         session: &SessionId,
-        mut command: TurnUpdateCommand,
+        command: TurnUpdateCommand,
     ) -> Result<TurnUpdateOutcome, EngineError> {
+        let idempotency = command.idempotency;
+        let record = match self.update_live(tenant, session, command).await {
+            Ok(LiveUpdate::Updated(outcome)) => return Ok(outcome),
+            Ok(LiveUpdate::Duplicate(record)) => record,
+            // Since the first call, the session may have ended, or the turn lost its client id.
+            Err(error) if is_not_found(&error) => {
+                let session = SessionRef::new(tenant, session);
+                let used = self.shared.sessions.used_key(&session, idempotency);
+                used.await?.ok_or(error)?
+            }
+            Err(error) => return Err(error),
+        };
+        self.read_updated(tenant, session, record).await
+    }
+
+    async fn update_live(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        mut command: TurnUpdateCommand,
+    ) -> Result<LiveUpdate, EngineError> {
         let seq = match &command.turn_name {
             TurnRef::Seq(seq) => *seq,
             TurnRef::ClientId(id) => {
@@ -82,8 +115,8 @@ impl Commands {
         let mut journaled = None;
         for _ in 0..ATTEMPTS_MAX {
             let updated = self.try_update(&session, seq, &command, journaled.as_ref());
-            if let Some(outcome) = updated.await? {
-                return Ok(outcome);
+            if let Some(updated) = updated.await? {
+                return Ok(updated);
             }
             journaled = self.read_journaled_turn(&session, seq).await?;
             if journaled.is_none() {
@@ -94,6 +127,45 @@ impl Commands {
             session: session.key.session.clone(),
             seq,
         })
+    }
+
+    /// Reads the turn that an earlier call updated, and the session if it is live.
+    async fn read_updated(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        record: KeyRecord,
+    ) -> Result<TurnUpdateOutcome, EngineError> {
+        let mut outcome = TurnUpdateOutcome {
+            session: None,
+            content: None,
+            is_removed: false,
+            duplicate: true,
+        };
+        let query = HistoryQuery {
+            scope: HistoryScope::Longest,
+            generation: Some(record.generation),
+            range: JournalRange {
+                after_seq: record.last_seq.saturating_sub(1),
+                before_seq: record.last_seq.saturating_add(1),
+                with_rewound: true,
+                ..JournalRange::ALL
+            },
+        };
+        match self.history(tenant, session, query).await {
+            Ok(mut page) => {
+                outcome.is_removed = page.rewound.contains(&record.last_seq);
+                outcome.content = page.turns.pop();
+            }
+            Err(error) if is_not_found(&error) => {}
+            Err(error) => return Err(error),
+        }
+        match self.session(tenant, session).await {
+            Ok(view) => outcome.session = Some(view),
+            Err(error) if is_not_found(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(outcome)
     }
 
     /// Searches the turns of the live generation, page by page, for a client-assigned id.
@@ -154,17 +226,27 @@ impl Commands {
         seq: u64,
         command: &TurnUpdateCommand,
         journaled: Option<&JournaledTurn>,
-    ) -> Result<Option<TurnUpdateOutcome>, EngineError> {
+    ) -> Result<Option<LiveUpdate>, EngineError> {
         let is_stored = self.shared.sessions.have_journal();
         let bytes = encoding::encode(command.turn.clone()).body.len();
         if is_stored {
             session.tenant.check_journal_room(bytes as u64)?;
         }
         let mut unloads = false;
-        let options = UpdateOptions::of_live(bytes);
+        let options = UpdateOptions {
+            needs_keys: command.idempotency.is_some(),
+            ..UpdateOptions::of_live(bytes)
+        };
         let updated = self.shared.sessions.update(session, options, |update| {
-            check_generation(update, command.expected_generation)?;
+            let (limits, now) = (&update.policy.limits, update.now);
+            let known = update
+                .session
+                .known_record(command.idempotency, limits, now)?;
+            if let Some(record) = known {
+                return Ok(Decision::unused(Some(LiveUpdate::Duplicate(record)), None));
+            }
             let head = update.session.head();
+            head.check_generation(command.expected_generation)?;
             let record = update.session.history().turn(seq);
             let known = match (record, journaled) {
                 (Some(record), _) => Some((&record.content, false)),
@@ -176,7 +258,6 @@ impl Commands {
             let Some((before, is_removed)) = known else {
                 return Ok::<_, EngineError>(Decision::intermediate(None));
             };
-            let (limits, now) = (&update.policy.limits, update.now);
             let Some(change) = turn_update(seq, command, before, limits)? else {
                 return Ok(Decision::intermediate(None));
             };
@@ -187,23 +268,22 @@ impl Commands {
             let decided = updated?;
             unloads = decided.must_reload;
             let outcome = TurnUpdateOutcome {
-                session: update.view(),
-                content: decided.content,
+                session: Some(update.view()),
+                content: Some(decided.content),
                 is_removed,
+                duplicate: false,
             };
             // With `must_reload`, only the journal knows the summary afterwards.
             let effect = Effect::new(decided.changes, decided.must_reload);
-            Ok(Decision::unused(Some(outcome), effect))
+            Ok(Decision::unused(Some(LiveUpdate::Updated(outcome)), effect))
         });
-        let Some(mut outcome) = updated.await? else {
-            return Ok(None);
-        };
-        if unloads {
+        let mut updated = updated.await?;
+        if let (true, Some(LiveUpdate::Updated(outcome))) = (unloads, &mut updated) {
             // Only the journal knows the current summary.
             let loaded = self.shared.sessions.view(session, |_, view| view).await;
-            outcome.session = loaded.unwrap_or(outcome.session);
+            outcome.session = loaded.ok().or(outcome.session.take());
         }
-        Ok(Some(outcome))
+        Ok(updated)
     }
 
     /// Reads the turn from the journal.
@@ -233,14 +313,15 @@ impl Commands {
     }
 }
 
-fn check_generation(update: &Update<'_>, expected: Option<Generation>) -> Result<(), CoreError> {
-    let actual = Some(update.session.head().generation);
-    match expected {
-        Some(expected) if actual != Some(expected) => {
-            Err(CoreError::StaleGeneration { expected, actual })
-        }
-        _ => Ok(()),
-    }
+fn is_not_found(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::SessionNotFound { .. }
+            | EngineError::GenerationNotFound { .. }
+            | EngineError::TurnNotFound { .. }
+            | EngineError::ClientIdNotFound { .. }
+            | EngineError::ClientIdNotUnique { .. }
+    )
 }
 
 /// Validates the update. Returns `None` if the stored turn is damaged.
@@ -265,5 +346,6 @@ fn turn_update(
         before: encoding::encode(before),
         bytes_before: content.len(),
         after,
+        idempotency: command.idempotency,
     }))
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use memoird_core::change::{Change, EndReason};
+use memoird_core::idempotency::{Fingerprint, IdempotencyKey, KeyRecord};
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady};
@@ -11,6 +12,7 @@ use super::census::SessionReservation;
 use super::freshness::ObservedVersion;
 use super::handle::{ATTEMPTS_MAX, SessionRef, Sessions};
 use super::slot::{Slot, SlotInner, SlotState};
+use super::view::SessionView;
 use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
 use crate::outbox::Ending;
@@ -25,11 +27,44 @@ pub struct EndedSession {
     pub reason: EndReason,
 }
 
+/// The `EndSession` command, and the part of `ResetSession` that ends a generation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EndCommand {
+    /// Fail unless this is the live generation.
+    pub expected_generation: Option<Generation>,
+    pub idempotency: Option<IdempotencyKey>,
+}
+
+#[derive(Clone, Debug)]
+pub struct EndOutcome {
+    /// The session before its end, or after a reset.
+    ///
+    /// `None` for a duplicate of an end, and for a duplicate of a reset if the session has since
+    /// ended.
+    pub session: Option<SessionView>,
+    /// Generation that ended, by this command or by the original one.
+    pub ended_generation: Generation,
+    /// Whether the idempotency key was already used, so that nothing was changed.
+    pub duplicate: bool,
+}
+
+impl EndOutcome {
+    pub(crate) fn duplicate(record: &KeyRecord, session: Option<SessionView>) -> Self {
+        Self {
+            session,
+            ended_generation: record.generation,
+            duplicate: true,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndRequest<'a> {
     pub(super) reason: EndReason,
     pub(super) condition: EndCondition,
     pub(super) successor: Option<&'a TenantId>,
+    /// Recorded with the end. The session must be loaded then, with its keys.
+    pub(super) idempotency: Option<IdempotencyKey>,
 }
 
 /// Condition for ending a session, checked under its lock.
@@ -66,15 +101,15 @@ impl EndRequest<'_> {
             reason,
             condition: EndCondition::Always,
             successor: None,
+            idempotency: None,
         }
     }
 
     /// Ends the session if it is expired and was not used after `last_access`.
     pub(super) fn expired_since(last_access: Steady) -> Self {
         Self {
-            reason: EndReason::Expired,
             condition: EndCondition::ExpiredSince(last_access),
-            successor: None,
+            ..Self::now(EndReason::Expired)
         }
     }
 }
@@ -122,8 +157,13 @@ impl Sessions {
         permit: Permit,
     ) -> Option<EndedSlot> {
         let successor = request.successor;
-        let head = inner.head()?;
         let at = self.now();
+        let named = inner.session_mut().and_then(|session| {
+            let limits = &slot.tenant.policy().limits;
+            let last_seq = session.head().last_seq;
+            session.use_key(request.idempotency, last_seq, limits, at)
+        });
+        let head = inner.head()?;
         let reason = if head.is_expired(at.steady, slot.tenant.ttl_ms(head)) {
             EndReason::Expired
         } else {
@@ -136,14 +176,17 @@ impl Sessions {
             reason,
         };
         let end = match request.condition {
-            EndCondition::Erased(_) => head.end(reason, at, Arc::default()),
-            _ => self.end_change(Ending {
-                key: &slot.key,
-                head,
-                session: inner.session(),
-                reason,
-                at,
-            }),
+            EndCondition::Erased(_) => head.end(reason, at, Arc::default(), named),
+            _ => {
+                let ending = Ending {
+                    key: &slot.key,
+                    head,
+                    session: inner.session(),
+                    reason,
+                    at,
+                };
+                self.end_change(ending, named)
+            }
         };
         let successor_reservation =
             successor.map(|tenant| SessionReservation::new(&self.shared.census, tenant));
@@ -170,7 +213,11 @@ impl Sessions {
     /// The change that ends a generation, with its pending deliveries.
     ///
     /// A generation without turns and state, as after a reset, has no deliveries.
-    pub(super) fn end_change(&self, ending: Ending<'_>) -> Change {
+    pub(super) fn end_change(
+        &self,
+        ending: Ending<'_>,
+        named: Option<(Fingerprint, KeyRecord)>,
+    ) -> Change {
         let outbox = &self.shared.outbox;
         let is_empty = ending.head.last_seq == 0 && ending.head.state_version == 0;
         let hooks_to_call = if is_empty {
@@ -181,7 +228,8 @@ impl Sessions {
         if !hooks_to_call.is_empty() {
             outbox.session_ending(&ending, &hooks_to_call);
         }
-        ending.head.end(ending.reason, ending.at, hooks_to_call)
+        let Ending { reason, at, .. } = ending;
+        ending.head.end(reason, at, hooks_to_call, named)
     }
 
     /// Removes a session from the orders and the counts. Returns its previous state.
@@ -274,24 +322,29 @@ impl Sessions {
     }
 
     /// Ends a generation with a reset, and starts the next one in the same session.
+    ///
+    /// `named` is an idempotency key that the session has recorded for this command.
     pub(super) fn restart(
         &self,
         session: &mut Session,
         key: &SessionKey,
         run_hooks: bool,
+        named: Option<(Fingerprint, KeyRecord)>,
         at: Now,
     ) -> Vec<Change> {
         let reason = EndReason::Reset;
+        let head = session.head();
         let end = if run_hooks {
-            self.end_change(Ending {
+            let ending = Ending {
                 key,
-                head: session.head(),
+                head,
                 session: Some(session),
                 reason,
                 at,
-            })
+            };
+            self.end_change(ending, named)
         } else {
-            session.head().end(reason, at, Arc::default())
+            head.end(reason, at, Arc::default(), named)
         };
         let (mut fresh, begin) = self.begin(key, at);
         if let Some(keys) = session.take_keys() {

@@ -93,10 +93,10 @@ impl Sessions {
                 return Ok(None);
             };
             let request = EndRequest {
-                reason: EndReason::Evicted,
                 // The session may have been used after the lock on the orders was released.
                 condition: EndCondition::UnusedSince(oldest.used.at),
                 successor: Some(&tenant.id),
+                ..EndRequest::now(EndReason::Evicted)
             };
             let permit = self.shared.journal.permit(0).await?;
             match self.end_slot(&oldest.slot, request, permit) {

@@ -9,12 +9,14 @@
 
 use std::sync::Arc;
 
+use memoird_core::CoreError;
 use memoird_core::change::{Change, EndReason};
+use memoird_core::idempotency::{IdempotencyKey, KeyRecord};
 use memoird_core::ids::SessionKey;
 use memoird_core::session::Session;
 use memoird_core::time::Now;
 
-use super::end::EndRequest;
+use super::end::{EndCommand, EndOutcome, EndRequest};
 use super::freshness::ObservedVersion;
 use super::handle::{ATTEMPTS_MAX, SessionRef, Sessions};
 use super::slot::SessionVersion;
@@ -149,9 +151,16 @@ impl Update<'_> {
     }
 
     /// Starts a new generation in place of this one. Returns the changes to write.
-    pub(crate) fn restart(&mut self, run_hooks: bool) -> Vec<Change> {
+    pub(crate) fn restart(
+        &mut self,
+        run_hooks: bool,
+        idempotency: Option<IdempotencyKey>,
+    ) -> Vec<Change> {
+        let (limits, now) = (&self.policy.limits, self.now);
+        let last_seq = self.session.head().last_seq;
+        let named = self.session.use_key(idempotency, last_seq, limits, now);
         self.sessions
-            .restart(self.session, self.key, run_hooks, self.now)
+            .restart(self.session, self.key, run_hooks, named, now)
     }
 }
 
@@ -237,53 +246,123 @@ impl Sessions {
         Err(EngineError::RetriesExhausted.into())
     }
 
-    /// Ends the live generation of a session, loaded or not. Returns the session before its end.
+    /// Ends the live generation of a session.
+    ///
+    /// The session is loaded only if the command has an idempotency key.
     pub(crate) async fn end(
         &self,
         session: &SessionRef,
-        reason: EndReason,
-    ) -> Result<SessionView, EngineError> {
+        command: EndCommand,
+    ) -> Result<EndOutcome, EngineError> {
         for _ in 0..ATTEMPTS_MAX {
             let slot = self
                 .find(session)
                 .await?
                 .ok_or_else(|| session.not_found())?;
             let permit = self.shared.journal.permit_of(&session.tenant, 0).await?;
-            match self.end_in(&slot, reason, permit) {
-                Attempt::Decided(decided) => {
+            let epoch = slot.lock().epoch;
+            match self.end_in(&slot, command, permit) {
+                Ok(Attempt::Decided(decided)) => {
                     if self.is_durable(decided.wait).await? {
                         return Ok(decided.outcome);
                     }
                 }
-                obstacle => {
+                Ok(obstacle) => {
                     self.remove_obstacle(session, &slot, &obstacle, false)
                         .await?;
                 }
+                Err(refusal) if self.is_rejection_final(&slot, epoch).await? => {
+                    return Err(refusal.into());
+                }
+                Err(_) => {}
             }
         }
         Err(EngineError::RetriesExhausted)
     }
 
-    fn end_in(&self, slot: &Arc<Slot>, reason: EndReason, permit: Permit) -> Attempt<SessionView> {
+    fn end_in(
+        &self,
+        slot: &Arc<Slot>,
+        command: EndCommand,
+        permit: Permit,
+    ) -> Result<Attempt<EndOutcome>, CoreError> {
         let mut inner = slot.lock();
         let Some(head) = inner.head() else {
-            return if inner.has_ended() {
+            return Ok(if inner.has_ended() {
                 Attempt::HasEnded
             } else {
                 Attempt::NeedsLoad
-            };
+            });
         };
         let now = self.now();
         if head.is_expired(now.steady, slot.tenant.ttl_ms(head)) {
-            return Attempt::IsExpired;
+            return Ok(Attempt::IsExpired);
         }
-        let outcome = SessionView::new(&slot.key, head, &slot.tenant, now);
-        match self.submit_end(slot, &mut inner, EndRequest::now(reason), permit) {
+        if command.idempotency.is_some() {
+            let Some(session) = inner.session() else {
+                return Ok(Attempt::NeedsLoad);
+            };
+            if session.keys().is_none() {
+                return Ok(Attempt::NeedsKeys);
+            }
+            let limits = &slot.tenant.policy().limits;
+            if let Some(record) = session.known_record(command.idempotency, limits, now)? {
+                let wait = ObservedVersion::new(&inner).map(|version| WaitFor::Observed {
+                    slot: Arc::clone(slot),
+                    version,
+                });
+                return Ok(Attempt::Decided(Decided {
+                    outcome: EndOutcome::duplicate(&record, None),
+                    wait: wait.unwrap_or(WaitFor::Nothing),
+                }));
+            }
+        }
+        head.check_generation(command.expected_generation)?;
+        let outcome = EndOutcome {
+            ended_generation: head.generation,
+            session: Some(SessionView::new(&slot.key, head, &slot.tenant, now)),
+            duplicate: false,
+        };
+        let request = EndRequest {
+            idempotency: command.idempotency,
+            ..EndRequest::now(EndReason::Ended)
+        };
+        Ok(match self.submit_end(slot, &mut inner, request, permit) {
             Some(ended) => Attempt::Decided(Decided {
                 outcome,
                 wait: WaitFor::Written(ended.submitted),
             }),
             None => Attempt::HasEnded,
+        })
+    }
+
+    /// Returns the record of an earlier command with this idempotency key, if the session has one.
+    ///
+    /// The session need not be live.
+    pub(crate) async fn used_key(
+        &self,
+        session: &SessionRef,
+        idempotency: Option<IdempotencyKey>,
+    ) -> Result<Option<KeyRecord>, EngineError> {
+        let Some(named) = idempotency else {
+            return Ok(None);
+        };
+        let options = UpdateOptions {
+            needs_keys: true,
+            ..UpdateOptions::optional()
+        };
+        let found = self.update(session, options, |update| {
+            let (limits, now) = (&update.policy.limits, update.now);
+            let record = update.session.known_record(idempotency, limits, now)?;
+            Ok(Decision::unused(record, None))
+        });
+        match found.await {
+            Err(EngineError::SessionNotFound { .. }) => {
+                let keys = self.keys_of(session).await?;
+                let limits = &session.tenant.policy().limits;
+                Ok(keys.find(named, limits, self.now().steady)?)
+            }
+            found => found,
         }
     }
 

@@ -9,8 +9,8 @@ use memoird_core::session::AppendCommand;
 use memoird_core::state::{State, StatePatch};
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
-    AppendOutcome, Engine, EngineError, HistoryQuery, HistoryScope, JournalRange, PatchCommand,
-    SessionQuery, SessionView, Tenant, TenantSnapshot,
+    AppendOutcome, EndCommand, EndOutcome, Engine, EngineError, HistoryQuery, HistoryScope,
+    JournalRange, PatchCommand, SessionQuery, SessionView, Tenant, TenantSnapshot,
 };
 use memoird_store::encoding;
 
@@ -110,9 +110,18 @@ impl Bot {
     }
 
     pub(crate) async fn end(&self, session: &str) -> Result<SessionView, EngineError> {
+        let outcome = self.end_by(session, EndCommand::default()).await?;
+        Ok(outcome.session.unwrap())
+    }
+
+    pub(crate) async fn end_by(
+        &self,
+        session: &str,
+        command: EndCommand,
+    ) -> Result<EndOutcome, EngineError> {
         self.engine
             .commands
-            .end_session(&self.tenant, &session_id(session))
+            .end_session(&self.tenant, &session_id(session), command)
             .await
     }
 
@@ -120,19 +129,27 @@ impl Bot {
         &self,
         session: &str,
     ) -> Result<(SessionView, Generation), EngineError> {
-        self.engine
-            .commands
-            .reset_session(&self.tenant, &session_id(session), false)
-            .await
+        let outcome = self.reset_by(session, false, EndCommand::default()).await?;
+        Ok((outcome.session.unwrap(), outcome.ended_generation))
     }
 
     pub(crate) async fn reset_with_hooks(
         &self,
         session: &str,
     ) -> Result<(SessionView, Generation), EngineError> {
+        let outcome = self.reset_by(session, true, EndCommand::default()).await?;
+        Ok((outcome.session.unwrap(), outcome.ended_generation))
+    }
+
+    pub(crate) async fn reset_by(
+        &self,
+        session: &str,
+        run_hooks: bool,
+        command: EndCommand,
+    ) -> Result<EndOutcome, EngineError> {
         self.engine
             .commands
-            .reset_session(&self.tenant, &session_id(session), true)
+            .reset_session(&self.tenant, &session_id(session), run_hooks, command)
             .await
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_engine::Blocking;
+use memoird_engine::{Blocking, EndCommand, EndOutcome};
 use tokio::sync::Barrier;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
@@ -80,6 +80,10 @@ async fn contend(seed: u64) {
         DELAYS.set((0..40).map(|_| delay(&mut dice)).collect());
         let session = format!("s{}", round / 4);
         let key = format!("k{round}");
+        let end = EndCommand {
+            idempotency: named(&format!("{key} end"), &["end"]).idempotency,
+            ..EndCommand::default()
+        };
         let begin = Arc::new(Barrier::new(DAEMONS * 3));
         let (mut contenders, mut others, mut ends) =
             (JoinSet::new(), JoinSet::new(), JoinSet::new());
@@ -105,17 +109,36 @@ async fn contend(seed: u64) {
                 begin.wait().await;
                 sleep(wait).await;
                 // It may not have started yet.
-                drop(bot.end(&session).await);
+                bot.end_by(&session, end).await.ok()
             });
         }
         let mut outcomes = soon(contenders.join_all()).await;
         soon(others.join_all()).await;
-        soon(ends.join_all()).await;
+        let ended = soon(ends.join_all()).await.into_iter().flatten();
+        let mut ends: Vec<EndOutcome> = ended.collect();
         // A call that is retried later.
         for bot in &daemons.bots {
             let again = bot.append(&session, named(&key, &[&key])).await.unwrap();
             assert!(again.duplicate, "seed {seed}, round {round}");
             outcomes.push(again);
+        }
+        if !ends.is_empty() {
+            let started = named(&format!("{key} started"), &["other"]);
+            daemons.bots[0].append(&session, started).await.unwrap();
+            let live = daemons.bots[0]
+                .view(&session)
+                .await
+                .unwrap()
+                .head
+                .generation;
+            for bot in &daemons.bots {
+                ends.push(bot.end_by(&session, end).await.unwrap());
+                assert_eq!(bot.view(&session).await.unwrap().head.generation, live);
+            }
+            let applied = ends.iter().filter(|ended| !ended.duplicate);
+            assert_eq!(applied.count(), 1, "seed {seed}, round {round}");
+            let of_first = |it: &EndOutcome| it.ended_generation == ends[0].ended_generation;
+            assert!(ends.iter().all(of_first));
         }
         let applied = outcomes.iter().filter(|outcome| !outcome.duplicate);
         assert_eq!(applied.count(), 1, "seed {seed}, round {round}");

@@ -24,6 +24,7 @@ mod hooks;
 mod keys;
 mod kit;
 mod large_appends;
+mod late_repeats;
 mod lifecycle;
 mod listing;
 mod memory;

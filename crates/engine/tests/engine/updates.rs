@@ -1,6 +1,7 @@
 //! Updates of stored turns, and copies of sessions: both are atomic.
 
 use memoird_core::CoreError;
+use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
@@ -33,11 +34,22 @@ impl Bot {
         turn_name: TurnRef,
         text: &str,
     ) -> Result<TurnUpdateOutcome, EngineError> {
+        self.update_by(session, turn_name, text, None).await
+    }
+
+    pub(crate) async fn update_by(
+        &self,
+        session: &str,
+        turn_name: TurnRef,
+        text: &str,
+        idempotency: Option<IdempotencyKey>,
+    ) -> Result<TurnUpdateOutcome, EngineError> {
         let part = PartKind::Text(format!("[[{text}]]"));
         let command = TurnUpdateCommand {
             turn_name,
             turn: Turn::new(Role::User, vec![part.into()]),
             expected_generation: None,
+            idempotency,
         };
         let commands = &self.engine.commands;
         let session = session_id(session);
@@ -74,8 +86,9 @@ async fn update_survives_restart_and_failed_update_is_undone() {
     assert!(matches!(failed, EngineError::JournalFull));
     assert_eq!(bot.live("a").await.unwrap(), ["x", "y", "z"]);
     let updated = bot.update("a", 2, "new and longer").await.unwrap();
-    assert_eq!(text_of(&updated.content), "new and longer");
-    assert_eq!(updated.session.last_access, before.last_access);
+    assert_eq!(text_of(&updated.content.unwrap()), "new and longer");
+    let session = updated.session.unwrap();
+    assert_eq!(session.last_access, before.last_access);
     for _ in 0..2 {
         assert_eq!(bot.live("a").await.unwrap(), ["x", "new and longer", "z"]);
         assert_eq!(
@@ -126,7 +139,7 @@ async fn turn_is_found_by_unique_client_id() {
         let twice = bot.update_named("a", by_id("m1"), "one").await;
         if durability == Durability::Off {
             assert_eq!(
-                twice.unwrap().session.head.last_seq,
+                twice.unwrap().session.unwrap().head.last_seq,
                 5,
                 "the other one was dropped"
             );

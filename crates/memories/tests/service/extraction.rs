@@ -76,6 +76,7 @@ impl Bot {
             turn_name: TurnRef::Seq(seq),
             turn: Turn::new(Role::User, vec![PartKind::Text(text.to_owned()).into()]),
             expected_generation: None,
+            idempotency: None,
         };
         let (commands, session) = (&self.engine.commands, session_id("s"));
         let updated = commands.update_turn(&self.tenant, &session, command);

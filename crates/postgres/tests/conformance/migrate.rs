@@ -98,7 +98,10 @@ fn rich(dir: &Path, seed: u64) {
     let decision = rewind::decide(&mut chat, 2, named("u", 1, 1), 713);
     must_write(&store, decision.unwrap().changes);
     let mut chat = chat.reloaded(&store);
-    must_write(&store, update::decide(&mut chat, 1, "other", 714).changes);
+    must_write(
+        &store,
+        update::decide(&mut chat, 1, "other", None, 714).changes,
+    );
     let chat = chat.reloaded(&store);
     must_write(&store, [compact(&chat, status_of(1), made(1))]);
     let mut copy = begun(&store, "a copy", 720);

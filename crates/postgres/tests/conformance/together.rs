@@ -244,7 +244,10 @@ fn index_follows_appends_updates_and_deletions_of_all_stores() {
     assert_eq!(found(&one, &all, ""), [1, 2, 3]);
     assert_eq!(found(&one, &of(Some(&second.key)), "tea"), [2, 3]);
     assert_eq!(found(&one, &all, &"x".repeat(3_000)), [0; 0]);
-    must_write(&one, update::decide(&mut chat, 1, "coffee", 4).changes);
+    must_write(
+        &one,
+        update::decide(&mut chat, 1, "coffee", None, 4).changes,
+    );
     assert!(!other.has_indexed(&chat.key.tenant, 3).unwrap());
     let step = other.index_step(bounds).unwrap();
     assert_eq!((step.replaced, step.indexed), (1, 0));

@@ -378,6 +378,7 @@ impl Bot {
     async fn end(&self, session: &str) -> Result<SessionInfo, CliError> {
         let request = EndSessionRequest {
             session_id: session.to_owned(),
+            ..EndSessionRequest::default()
         };
         Ok(self
             .target

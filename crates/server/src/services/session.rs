@@ -193,21 +193,19 @@ pub(crate) async fn reset_session(
 ) -> Reply<ResetSessionResponse> {
     let (api, tenant, request) = call.into_parts();
     let session = from::session_id(&request.session_id)?;
+    let command = from::reset(&request)?;
     let commands = &api.engine.commands;
-    let reset = commands.reset_session(&tenant, &session, request.run_hooks);
-    let (view, ended) = reset.await?;
-    Ok(ResetSessionResponse {
-        session: Some(to::session_info(&view)),
-        ended_generation: ended.to_string(),
-    })
+    let reset = commands.reset_session(&tenant, &session, request.run_hooks, command);
+    Ok(to::reset(request.session_id, &reset.await?))
 }
 
 pub(crate) async fn end_session(call: ApiCall<EndSessionRequest>) -> Reply<EndSessionResponse> {
     let (api, tenant, request) = call.into_parts();
     let session = from::session_id(&request.session_id)?;
-    let view = api.engine.commands.end_session(&tenant, &session).await?;
-    let session = Some(to::session_info(&view));
-    Ok(EndSessionResponse { session })
+    let command = from::end(&request)?;
+    let commands = &api.engine.commands;
+    let ended = commands.end_session(&tenant, &session, command).await?;
+    Ok(to::ended(request.session_id, &ended))
 }
 
 pub(crate) async fn erase_session(
@@ -284,9 +282,10 @@ pub(crate) async fn copy_session(call: ApiCall<CopySessionRequest>) -> Reply<Cop
 }
 
 pub(crate) async fn update_turn(call: ApiCall<UpdateTurnRequest>) -> Reply<UpdateTurnResponse> {
-    let (caller, request) = (call.caller, call.message);
+    let (caller, mut request) = (call.caller, call.message);
     let tenant = caller.tenant;
-    let session = from::session_id(&request.session_id)?;
+    let session_id = std::mem::take(&mut request.session_id);
+    let session = from::session_id(&session_id)?;
     let bytes = request.turn.as_ref().map_or(0, Message::encoded_len);
     let read = move || from::turn_update(request);
     let command = call.api.heavy.run(&tenant.id, bytes, read).await?;
@@ -294,7 +293,7 @@ pub(crate) async fn update_turn(call: ApiCall<UpdateTurnRequest>) -> Reply<Updat
     let commands = &call.api.engine.commands;
     let outcome = commands.update_turn(&tenant, &session, command).await;
     let outcome = outcome.map_err(|error| status::engine_named(&error, Names::UpdateTurn))?;
-    to::turn_updated(&outcome)
+    to::turn_updated(session_id, &outcome)
 }
 
 pub(crate) async fn undo_compaction(

@@ -15,8 +15,8 @@ use memoird_core::state::StatePatch;
 use memoird_core::time::{Steady, Timestamp};
 use memoird_core::turn::{MessageFormat, NewTurn, Turn};
 use memoird_engine::{
-    CopyCommand, HistoryQuery, HistoryScope, JournalRange, PatchCommand, SessionListPosition,
-    SessionOrder, SessionQuery, TurnRef, TurnUpdateCommand,
+    CopyCommand, EndCommand, HistoryQuery, HistoryScope, JournalRange, PatchCommand,
+    SessionListPosition, SessionOrder, SessionQuery, TurnRef, TurnUpdateCommand,
 };
 use memoird_formats::messages;
 use memoird_proto::prost_reflect::EnumDescriptor;
@@ -233,6 +233,21 @@ pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Refu
     })
 }
 
+pub(crate) fn reset(request: &v1::ResetSessionRequest) -> Result<EndCommand, Refusal> {
+    let content = || fingerprint([&b"reset"[..], &[u8::from(request.run_hooks)]]);
+    Ok(EndCommand {
+        expected_generation: generation("expected_generation", &request.expected_generation)?,
+        idempotency: idempotency(&request.idempotency_key, content)?,
+    })
+}
+
+pub(crate) fn end(request: &v1::EndSessionRequest) -> Result<EndCommand, Refusal> {
+    Ok(EndCommand {
+        expected_generation: generation("expected_generation", &request.expected_generation)?,
+        idempotency: idempotency(&request.idempotency_key, || fingerprint([&b"end"[..]]))?,
+    })
+}
+
 /// Parses the new content of a turn. The update checks the tenant's limits.
 pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCommand, Refusal> {
     let Some(turn) = request.turn else {
@@ -254,7 +269,16 @@ pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCo
             return Err(status::invalid("TURN_INVALID", "client_id", problem));
         }
     };
+    let content = || {
+        let seq = request.seq.to_le_bytes();
+        let name = match &turn_name {
+            TurnRef::Seq(_) => &seq[..],
+            TurnRef::ClientId(id) => id.as_bytes(),
+        };
+        fingerprint([&b"update"[..], name, &encoding::encode(turn.clone()).body])
+    };
     Ok(TurnUpdateCommand {
+        idempotency: idempotency(&request.idempotency_key, content)?,
         turn_name,
         turn,
         expected_generation: generation("expected_generation", &request.expected_generation)?,

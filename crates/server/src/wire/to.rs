@@ -9,8 +9,9 @@ use memoird_core::ids::TenantId;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, DeliveryView, EndedSession, PatchOutcome, RewindOutcome, SessionListPosition,
-    SessionOrder, SessionView, StatsSnapshot, TenantSnapshot, TurnUpdateOutcome,
+    AppendOutcome, DeliveryView, EndOutcome, EndedSession, PatchOutcome, RewindOutcome,
+    SessionListPosition, SessionOrder, SessionView, StatsSnapshot, TenantSnapshot,
+    TurnUpdateOutcome,
 };
 use memoird_proto::v1;
 use memoird_store::DeliveryCount;
@@ -105,15 +106,51 @@ pub(crate) fn copied(target: String, outcome: &AppendOutcome) -> v1::CopySession
 ///
 /// # Errors
 /// `TURN_DAMAGED`.
-pub(crate) fn turn_updated(outcome: &TurnUpdateOutcome) -> Result<v1::UpdateTurnResponse, Refusal> {
-    let turn = v1::Turn::decode(&*outcome.content).map_err(|_| status::turn_damaged())?;
+pub(crate) fn turn_updated(
+    session_id: String,
+    outcome: &TurnUpdateOutcome,
+) -> Result<v1::UpdateTurnResponse, Refusal> {
+    let turn = outcome.content.as_deref().map(v1::Turn::decode);
+    let turn = turn.transpose().map_err(|_| status::turn_damaged())?;
     Ok(v1::UpdateTurnResponse {
-        turn: Some(v1::Turn {
+        turn: turn.map(|turn| v1::Turn {
             removed: outcome.is_removed,
             ..turn
         }),
-        session: Some(session_info(&outcome.session)),
+        session: Some(live_or_id(session_id, outcome.session.as_ref())),
+        duplicate: outcome.duplicate,
     })
+}
+
+pub(crate) fn reset(session_id: String, outcome: &EndOutcome) -> v1::ResetSessionResponse {
+    v1::ResetSessionResponse {
+        session: Some(live_or_id(session_id, outcome.session.as_ref())),
+        ended_generation: outcome.ended_generation.to_string(),
+        duplicate: outcome.duplicate,
+    }
+}
+
+pub(crate) fn ended(session_id: String, outcome: &EndOutcome) -> v1::EndSessionResponse {
+    let before = outcome.session.as_ref().map(session_info);
+    let session = before.unwrap_or_else(|| v1::SessionInfo {
+        session_id,
+        generation: outcome.ended_generation.to_string(),
+        ..v1::SessionInfo::default()
+    });
+    v1::EndSessionResponse {
+        session: Some(session),
+        duplicate: outcome.duplicate,
+    }
+}
+
+fn live_or_id(session_id: String, view: Option<&SessionView>) -> v1::SessionInfo {
+    view.map_or_else(
+        || v1::SessionInfo {
+            session_id,
+            ..v1::SessionInfo::default()
+        },
+        session_info,
+    )
 }
 
 pub(crate) fn appended(session_id: String, outcome: &AppendOutcome) -> v1::AppendResponse {

@@ -101,7 +101,16 @@ impl Chat {
     pub(crate) fn end(&self, at: u64) -> Change {
         self.session
             .head()
-            .end(EndReason::Ended, now(at), Arc::default())
+            .end(EndReason::Ended, now(at), Arc::default(), None)
+    }
+
+    pub(crate) fn end_named(&mut self, named: IdempotencyKey, at: u64) -> Change {
+        let last_seq = self.session.head().last_seq;
+        let named = self
+            .session
+            .use_key(Some(named), last_seq, &self.limits, now(at));
+        let head = self.session.head();
+        head.end(EndReason::Ended, now(at), Arc::default(), named)
     }
 
     /// Reloads the chat from the store.

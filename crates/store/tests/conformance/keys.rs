@@ -5,16 +5,20 @@
 use memoird_core::idempotency::{IdempotencyKey, KeyRecord, Keys};
 use memoird_core::ids::Generation;
 use memoird_core::limits::Limits;
+use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
 use memoird_store::Store;
 
 use crate::chat::{Chat, begun, idempotency_key, named};
 use crate::kit::*;
+use crate::rewind;
+use crate::update;
 
 for_every_store!(
     keys_survive_generations,
     keys_are_scoped_to_session,
     patch_key_is_stored_like_append_key,
+    keys_of_update_and_end_are_stored_with_them,
     keys_before_since_are_omitted,
     reused_key_refers_to_the_newer_append,
     newest_1024_keys_are_loaded,
@@ -118,6 +122,36 @@ fn patch_key_is_stored_like_append_key(store: &dyn Store) {
     assert_eq!(Some(&keys), chat.session.keys());
     must_write(store, [chat.end(30)]);
     assert_eq!(find(&all(store, &chat), 2), Some(record));
+}
+
+fn keys_of_update_and_end_are_stored_with_them(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    must_write(store, [chat.append("u u u", 5)]);
+    let stale = chat.clone();
+    let named = |name| Some(idempotency_key(name, 1));
+    must_write(
+        store,
+        update::decide(&mut chat, 2, "new", named(1), 10).changes,
+    );
+    let rewound = rewind::decide(&mut chat, 1, AppendCommand::default(), 15);
+    must_write(store, rewound.unwrap().changes);
+    // A key is written with its change or not at all.
+    for (name, at) in [(2, 20), (3, 21)] {
+        let refused = set([stale.clone().end_named(idempotency_key(name, 1), at)]);
+        assert!(write(store, &[refused]).iter().all(Result::is_err));
+    }
+    must_write(store, [chat.end_named(idempotency_key(2, 1), 30)]);
+    let keys = all(store, &chat);
+    assert_eq!(Some(&keys), chat.session.keys());
+    assert_eq!(find(&keys, 3), None);
+    for (name, last_seq, at) in [(1, 2, 10), (2, 3, 30)] {
+        let record = find(&keys, name).expect("it is known, although the turn was rewound");
+        assert_eq!(
+            (record.generation, record.first_seq, record.last_seq),
+            (chat.generation(), last_seq + 1, last_seq)
+        );
+        assert_eq!(record.at, Steady(at));
+    }
 }
 
 fn reused_key_refers_to_the_newer_append(store: &dyn Store) {

@@ -44,7 +44,9 @@ pub(crate) fn id(generation: Generation, name: &str) -> DeliveryId {
 /// The end of a chat, with deliveries to these hooks.
 pub(crate) fn owing_end(chat: &Chat, at: u64, hooks: &[&str]) -> Change {
     let owed: Arc<[HookName]> = hooks.iter().map(|name| hook(name)).collect();
-    chat.session.head().end(EndReason::Ended, now(at), owed)
+    chat.session
+        .head()
+        .end(EndReason::Ended, now(at), owed, None)
 }
 
 /// Begins a chat at `at`, appends turns, and ends it a moment later.
@@ -94,7 +96,7 @@ fn end_creates_deliveries_for_named_hooks_only(store: &dyn Store) {
         let owed: Arc<[HookName]> = [hook("b"), hook("a-1_")].into();
         let quiet = begun(store, &format!("quiet{at}"), at + 1);
         let ends = [
-            chat.session.head().end(reason, now(at + 5), owed),
+            chat.session.head().end(reason, now(at + 5), owed, None),
             quiet.end(at + 5),
         ];
         must_write(store, ends);

@@ -1,6 +1,7 @@
 //! Updated turns: the old content is overwritten.
 
 use memoird_core::change::Change;
+use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::session::{AppendCommand, TurnUpdate, UpdateDecision};
 use memoird_core::time::Steady;
 use memoird_core::turn::{NewTurn, PartKind, Role, Turn};
@@ -26,12 +27,19 @@ fn saying(text: &str) -> NewTurn {
 }
 
 /// Applies an update of a user turn's text to a chat, and returns the decision.
-pub(crate) fn decide(chat: &mut Chat, seq: u64, text: &str, at: u64) -> UpdateDecision {
+pub(crate) fn decide(
+    chat: &mut Chat,
+    seq: u64,
+    text: &str,
+    idempotency: Option<IdempotencyKey>,
+    at: u64,
+) -> UpdateDecision {
     let update = TurnUpdate {
         seq,
         before: saying(""),
         bytes_before: 0,
         after: saying(text),
+        idempotency,
     };
     let updated = chat
         .session
@@ -40,7 +48,7 @@ pub(crate) fn decide(chat: &mut Chat, seq: u64, text: &str, at: u64) -> UpdateDe
 }
 
 fn update(chat: &mut Chat, seq: u64, text: &str, at: u64) -> Vec<Change> {
-    decide(chat, seq, text, at).changes
+    decide(chat, seq, text, None, at).changes
 }
 
 fn texts(turns: &[(u64, std::sync::Arc<[u8]>)]) -> Vec<(u64, bool)> {

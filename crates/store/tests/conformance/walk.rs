@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeSet, EndReason, SummaryChange};
-use memoird_core::idempotency::Keys;
+use memoird_core::idempotency::{IdempotencyKey, Keys};
 use memoird_core::ids::{Generation, SessionKey, Subject};
 use memoird_core::session::Session;
 use memoird_core::time::Steady;
@@ -28,7 +28,7 @@ const BATCHES: usize = 60;
 const WORDS: [&str; 14] = [
     "u", "u", "a", "s", "a+x", "a+y", "a+x+y", "t-x", "t-y", "u-x", "a!", "u!", "a+z!", "t-z",
 ];
-/// Number of distinct idempotency keys, few enough that they repeat.
+/// Number of distinct idempotency keys of appends, few enough that they repeat.
 const NAMES: u64 = 12;
 
 /// The pending table is flushed repeatedly, in steps of different sizes.
@@ -240,14 +240,19 @@ impl Walk {
             EndReason::Reset,
             EndReason::Shutdown,
         ]);
+        let named = self.new_key();
         let mut chat = self.live.remove(key)?;
+        let (last_seq, at) = (chat.session.head().last_seq, now(self.at));
+        let named = chat.session.use_key(named, last_seq, &chat.limits, at);
         self.left
             .extend(chat.session.take_keys().map(|keys| (key.clone(), keys)));
-        Some(
-            chat.session
-                .head()
-                .end(reason, now(self.at), Arc::default()),
-        )
+        Some(chat.session.head().end(reason, at, Arc::default(), named))
+    }
+
+    /// A key of a command that appends no turns, in half of the cases.
+    fn new_key(&mut self) -> Option<IdempotencyKey> {
+        let name = NAMES + self.random.below(2 * NAMES);
+        (name < 2 * NAMES).then(|| idempotency_key(name, 1))
     }
 
     fn compact(&mut self, key: &SessionKey) -> Option<Change> {
@@ -315,6 +320,7 @@ impl Walk {
     /// Empty if there is no plain user turn.
     fn update(&mut self, key: &SessionKey) -> Vec<Change> {
         let (pick, bytes) = (self.random.next(), self.random.below(60));
+        let named = self.new_key();
         let Some(chat) = self.live.get_mut(key) else {
             return Vec::new();
         };
@@ -330,7 +336,7 @@ impl Walk {
         };
         let seq = seqs[usize::try_from(seq).unwrap()];
         let text = "x".repeat(usize::try_from(bytes).unwrap());
-        let decision = update::decide(chat, seq, &text, self.at);
+        let decision = update::decide(chat, seq, &text, named, self.at);
         self.is_compacted |= decision.must_reload;
         decision.changes
     }
@@ -455,7 +461,7 @@ fn is_what_the_session_knows(stored: &ExpectedSession, chat: &Chat) {
         stored.state.clone().unwrap_or_default(),
         chat.session.state()
     );
-    for name in 0..NAMES {
+    for name in 0..2 * NAMES {
         let find = |keys: &Keys| {
             keys.find(
                 idempotency_key(name, 1),

@@ -218,6 +218,8 @@ impl Tables {
                 row.take_cuts(updated.cuts.as_deref());
                 row.kept.clone_from(&updated.kept);
                 row.head.totals = updated.totals;
+                let key = row.key.clone();
+                self.take_key(&key, updated.idempotency);
             }
             ChangeKind::PatchState(patched) => {
                 let row = self.expected(change)?;
@@ -246,7 +248,12 @@ impl Tables {
                 row.take_summary(status, summary);
                 row.take_cuts(cuts.as_deref());
             }
-            ChangeKind::End { reason, at, owed } => {
+            ChangeKind::End {
+                reason,
+                at,
+                owed,
+                idempotency,
+            } => {
                 let row = self.expected(change)?;
                 row.ended = Some((*at, *reason));
                 let key = row.key.clone();
@@ -255,6 +262,7 @@ impl Tables {
                     let delivery = outbox::owed(generation, hook, &key, *reason, at.steady);
                     self.outbox.add(delivery);
                 }
+                self.take_key(&key, idempotency.as_deref().copied());
             }
         }
         Ok(())

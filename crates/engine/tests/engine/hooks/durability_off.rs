@@ -45,11 +45,7 @@ async fn every_end_is_delivered_with_turns_still_in_history() {
     bot.say("reset", "x").await.unwrap();
     bot.reset("reset").await.unwrap();
     bot.say("reset", "y").await.unwrap();
-    engine
-        .commands
-        .reset_session(&bot.tenant, &session_id("reset"), true)
-        .await
-        .unwrap();
+    bot.reset_with_hooks("reset").await.unwrap();
     bot.say("reset", "first").await.unwrap();
     sleep(TTL).await;
     bot.say("reset", "second").await.unwrap();
@@ -192,11 +188,7 @@ async fn states_and_empty_sessions_count_against_memory_limit() {
     );
     bot.say("empty", "hello").await.unwrap();
     for _ in 0..3_000 {
-        engine
-            .commands
-            .reset_session(&bot.tenant, &session_id("empty"), true)
-            .await
-            .unwrap();
+        bot.reset_with_hooks("empty").await.unwrap();
     }
     let owed = deliveries(&engine).await.len();
     assert!(owed < 1_000, "{owed} deliveries are kept in 256 KiB");

@@ -126,11 +126,7 @@ async fn reset_is_delivered_only_with_run_hooks() {
     settle().await;
     assert_eq!((hook.count(), deliveries(&engine).await.len()), (0, 0));
     bot.say("s", "with hooks").await.unwrap();
-    let reset = engine
-        .commands
-        .reset_session(&bot.tenant, &session_id("s"), true)
-        .await
-        .unwrap();
+    let reset = bot.reset_with_hooks("s").await.unwrap();
     settle().await;
     let ended = hook.only();
     assert_eq!(

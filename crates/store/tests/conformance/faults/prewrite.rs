@@ -153,6 +153,7 @@ fn prewritten_contents_are_deleted_with_their_turns() {
             bytes_before: 0,
             kept: known(&store, &chat.key).unwrap().kept,
             totals: chat.session.head().totals,
+            idempotency: None,
             cuts: None,
         })),
     };

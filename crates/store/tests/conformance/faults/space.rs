@@ -197,7 +197,7 @@ fn update_uses_turn_position_from_memory() {
         [],
     );
     assert_eq!(copied.unwrap(), 3);
-    must_write(&store, decide(&mut chat, 2, "it is new", 3).changes);
+    must_write(&store, decide(&mut chat, 2, "it is new", None, 3).changes);
     let sql = "SELECT group_concat(id) FROM turns WHERE content LIKE '%it is new%'";
     let ids: String = raw.query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(ids, "2");
