@@ -30,7 +30,7 @@ use crate::nonce::Nonce;
 use crate::seq_ranges::SeqRanges;
 use crate::turn::Role;
 
-pub use live_set::{LiveSet, Totals};
+pub use live_set::{KnownTurns, LiveSet, Totals};
 pub use plan::Arrival;
 use plan::{Plan, Target};
 pub use record::TurnRecord;
@@ -292,6 +292,16 @@ impl History {
         }
         history.bound_rewound();
         history
+    }
+
+    /// Returns the retained turns up to `through_seq`, ascending.
+    pub(crate) fn into_records(self, through_seq: u64) -> Vec<TurnRecord> {
+        let aside = self.aside.map(|aside| *aside).unwrap_or_default();
+        let apart = aside.preamble.into_iter().chain(aside.pinned);
+        let all = self.anchor.into_iter().chain(apart).chain(self.tail);
+        let mut records: Vec<TurnRecord> = all.filter(|record| record.seq <= through_seq).collect();
+        records.sort_by_key(TurnRecord::seq);
+        records
     }
 
     /// Returns the retained turns for a store. `last_seq` is the newest turn of the generation.

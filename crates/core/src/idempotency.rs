@@ -59,6 +59,10 @@ impl KeyRecord {
 pub struct Keys {
     records: BTreeMap<Fingerprint, KeyRecord>,
     order: VecDeque<(Steady, Fingerprint)>,
+    /// Set if there may be keys that are not here.
+    is_partial: bool,
+    /// Of partial keys, one that is not among the records because it is unused.
+    unused: Option<Fingerprint>,
 }
 
 impl Keys {
@@ -68,6 +72,31 @@ impl Keys {
             keys.insert(key, record);
         }
         keys
+    }
+
+    /// Reduces them to the result of looking up `key`, if any. Other keys are unknown then.
+    #[must_use]
+    pub fn into_lookup(mut self, key: Option<Fingerprint>) -> Self {
+        let found = key.and_then(|key| self.records.remove_entry(&key));
+        Self {
+            is_partial: true,
+            unused: key.filter(|_| found.is_none()),
+            ..Self::restore(found)
+        }
+    }
+
+    /// Adds the keys that are missing here, as newer ones.
+    pub fn merge(&mut self, newer: Self) {
+        for (key, record) in newer.records {
+            if !self.records.contains_key(&key) {
+                self.insert(key, record);
+            }
+        }
+    }
+
+    /// Whether it is known if this key was used.
+    pub fn covers(&self, key: &Fingerprint) -> bool {
+        !self.is_partial || self.unused.as_ref() == Some(key) || self.records.contains_key(key)
     }
 
     pub fn len(&self) -> usize {
@@ -166,6 +195,24 @@ mod tests {
         assert!(find(&keys, 2, 4) && find(&keys, 3, 4));
         assert!(!find(&keys, 3, 103), "it has expired");
         assert!(find(&keys, 3, 0), "a clock set back expires no key");
+    }
+
+    #[test]
+    fn lookup_covers_only_its_key_until_all_are_merged() {
+        let all = Keys::restore((1..=3).map(|key| ([key; 16], record(key, u64::from(key)))));
+        assert!(all.covers(&[9; 16]), "it is known to be unused");
+        let found = all.clone().into_lookup(Some([2; 16]));
+        assert!(found.covers(&[2; 16]) && found.len() == 1);
+        assert!(!found.covers(&[1; 16]) && !found.covers(&[9; 16]));
+        let mut unused = all.clone().into_lookup(Some([9; 16]));
+        assert!(unused.covers(&[9; 16]) && unused.is_empty());
+        assert!(!all.clone().into_lookup(None).covers(&[1; 16]));
+        // A key that was used since is covered, and not lost once all others are read.
+        unused.remember([9; 16], record(9, 9), &Limits::default());
+        assert!(unused.covers(&[9; 16]));
+        let mut read = all;
+        read.merge(unused);
+        assert!(read.covers(&[7; 16]) && read.len() == 4);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::change::{Appended, Change, ChangeKind, EndReason, PatchedState};
 use crate::compaction::{CompactionStatus, Summary};
 use crate::error::CoreError;
 use crate::history::{Arrival, History, TurnRecord};
-use crate::history::{LiveSet, Totals};
+use crate::history::{KnownTurns, LiveSet, Totals};
 use crate::idempotency::{Fingerprint, IdempotencyKey, KeyRecord, Keys};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::limits::Limits;
@@ -191,6 +191,14 @@ impl Session {
         }
     }
 
+    /// Reduces an outdated session to its turns up to `through_seq`.
+    pub fn into_known_turns(self, through_seq: u64) -> KnownTurns {
+        KnownTurns {
+            generation: self.head.generation,
+            records: self.history.into_records(through_seq),
+        }
+    }
+
     /// Sets the nonce of the generation.
     ///
     /// Must be called before turns are added or windows are built.
@@ -237,13 +245,21 @@ impl Session {
         self.state.as_deref().cloned().unwrap_or_default()
     }
 
+    /// Whether it is known if this idempotency key was used.
+    pub fn covers_key(&self, key: &Fingerprint) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.covers(key))
+    }
+
     /// Idempotency keys, or `None` if they are not loaded yet.
     pub fn keys(&self) -> Option<&Keys> {
         self.keys.as_deref()
     }
 
-    /// Sets the loaded idempotency keys of the session id.
-    pub fn set_keys(&mut self, keys: Keys) {
+    /// Sets the loaded idempotency keys of the session id. Those used since are retained.
+    pub fn set_keys(&mut self, mut keys: Keys) {
+        if let Some(known) = self.keys.take() {
+            keys.merge(*known);
+        }
         self.keys = Some(Box::new(keys));
     }
 

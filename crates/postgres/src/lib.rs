@@ -13,6 +13,7 @@ mod connect;
 mod error;
 mod events;
 mod live_counts;
+mod load;
 mod members;
 mod owner;
 mod parts;
@@ -43,8 +44,8 @@ use memoird_store::rows::{StoredRow, written_turn};
 use memoird_store::verify::FileCheck;
 use memoird_store::{
     CleanupPending, ClockAnchor, EndedRecord, EventExchange, ExchangedEvents, GenerationOwner,
-    InDoubtCommits, JournalPage, JournalRange, LiveQuery, READERS_MAX, SearchIndex, StaleBase,
-    Store, StoreError, TableBody, TurnCounts, WrittenTurn, WrittenTurns, lock,
+    InDoubtCommits, JournalPage, JournalRange, LiveQuery, READERS_MAX, SearchIndex, SessionToLoad,
+    StaleBase, Store, StoreError, TableBody, TurnCounts, WrittenTurn, WrittenTurns, lock,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -56,11 +57,12 @@ use commit::Lane;
 use connect::{Arg, Database};
 pub use connect::{DatabaseUse, PgOptions};
 use events::ExchangePosition;
+use load::{LoadedHead, SessionRead};
 pub use members::{Member, Membership};
 use owner::Ownership;
 use parts::{WritePart, reject, split};
 pub use policy::{StoredPolicy, replace_policy};
-use read::{KeyArgs, SessionRead};
+use read::KeyArgs;
 pub use schema::SchemaMigrations;
 pub use transactions::{Column, OpenTransaction, ResultRow, Transactions, Value};
 pub use transfer::PgTransfer;
@@ -68,6 +70,9 @@ use values::{Ulid, limit, whole};
 
 /// Maximum number of generation versions in the LRU cache: about 25 MB.
 const VERSIONS_MAX: usize = 1 << 17;
+
+/// Approximate maximum bytes of turns that one statement loads.
+const LOAD_BYTES: u64 = 4 << 20;
 
 /// The journal in the schema `memoird` of a database.
 ///
@@ -321,6 +326,44 @@ impl PgStore {
         Ok(())
     }
 
+    /// Loads a session in a transaction with one snapshot.
+    fn load_snapshot(
+        &self,
+        wanted: &SessionToLoad,
+        keys_since: Steady,
+    ) -> Result<Option<(Box<SavedSession>, i64)>, StoreError> {
+        let wanted = std::slice::from_ref(wanted);
+        let read = self.database.read_snapshot(async |client: &Client| {
+            let heads = load::heads(client, keys_since, wanted).await?;
+            let Some(head) = heads.into_iter().next() else {
+                return Ok(None);
+            };
+            let head = head.map_err(|(_, error)| error)?;
+            let read = load::turns(client, &[head], wanted, &self.counters).await?;
+            read.into_iter().next().transpose()
+        });
+        Ok(match read? {
+            Some(SessionRead::Session(saved, stamp)) => Some((saved, stamp)),
+            Some(SessionRead::Changed) | None => None,
+        })
+    }
+
+    /// Notes the version of a loaded session, on which the next changes are based.
+    fn note_loaded(&self, key: &SessionKey, head: &Head, stamp: i64) {
+        let version = Version {
+            key: key.clone(),
+            revision: head.revision,
+            stamp,
+            last_seq: head.last_seq,
+        };
+        let mut versions = self.versions();
+        // A commit may have inserted a newer version in the meantime.
+        let newer = versions.get(&head.generation);
+        if newer.is_none_or(|newer| newer.revision <= version.revision) {
+            versions.insert(head.generation, version);
+        }
+    }
+
     fn note_writing(&self, part: &WritePart<'_>) {
         let mut writing = lock(&self.writing);
         let rows = part.rows.iter();
@@ -436,31 +479,59 @@ impl Store for PgStore {
         key: &SessionKey,
         keys_since: Steady,
     ) -> Result<Option<SavedSession>, StoreError> {
-        let load =
-            async |client: &Client| read::load(client, key, keys_since, &self.counters).await;
-        let loaded = match self.database.call(load)? {
-            // Repeat in a transaction with one snapshot.
-            SessionRead::Changed => self.database.read_snapshot(load)?,
-            loaded => loaded,
-        };
-        let SessionRead::Session(saved, stamp) = loaded else {
-            return Ok(None);
-        };
-        let head = &saved.head;
-        let version = Version {
+        let wanted = SessionToLoad {
             key: key.clone(),
-            revision: head.revision,
-            stamp,
-            last_seq: head.last_seq,
+            known: None,
+            idempotency_key: None,
         };
-        let mut versions = self.versions();
-        // A commit may have inserted a newer version in the meantime.
-        let newer = versions.get(&head.generation);
-        if newer.is_none_or(|newer| newer.revision <= version.revision) {
-            versions.insert(head.generation, version);
+        let mut loaded = None;
+        self.load_all(&[wanted], keys_since, &mut |_, found| loaded = Some(found))?;
+        loaded.transpose()
+    }
+
+    fn load_all(
+        &self,
+        wanted: &[SessionToLoad],
+        keys_since: Steady,
+        found: &mut dyn FnMut(usize, Result<SavedSession, StoreError>),
+    ) -> Result<(), StoreError> {
+        let heads = async |client: &Client| load::heads(client, keys_since, wanted).await;
+        let mut live = Vec::new();
+        for head in self.database.call(heads)? {
+            match head {
+                Ok(head) => live.push(head),
+                Err((place, error)) => found(place, Err(error)),
+            }
         }
-        drop(versions);
-        Ok(Some(*saved))
+        let mut rest = &live[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let is_in_part = |head: &&LoadedHead| {
+                let has_room = bytes < LOAD_BYTES;
+                bytes += head.bytes();
+                has_room
+            };
+            let (part, others) = rest.split_at(rest.iter().take_while(is_in_part).count());
+            rest = others;
+            let turns =
+                async |client: &Client| load::turns(client, part, wanted, &self.counters).await;
+            for (head, read) in part.iter().zip(self.database.call(turns)?) {
+                let loaded = match read {
+                    Ok(SessionRead::Session(saved, stamp)) => Ok(Some((saved, stamp))),
+                    Ok(SessionRead::Changed) => self.load_snapshot(&wanted[head.place], keys_since),
+                    Err(error) => Err(error),
+                };
+                if let Some(loaded) = loaded.transpose() {
+                    let key = &wanted[head.place].key;
+                    let noted = loaded.map(|(saved, stamp)| {
+                        self.note_loaded(key, &saved.head, stamp);
+                        *saved
+                    });
+                    found(head.place, noted);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {

@@ -4,22 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use memoird_core::compaction::Summary;
-use memoird_core::history::LiveSet;
-use memoird_core::history::REWOUND_BEFORE_MAX;
 use memoird_core::idempotency::{KeyRecord, Keys};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::seq_ranges::SeqRanges;
-use memoird_core::session::{Head, SavedSession};
+use memoird_core::session::Head;
 use memoird_core::state::State;
 use memoird_core::time::Steady;
 use memoird_store::checksum::TurnCounters;
 use memoird_store::plan::Base;
-use memoird_store::rows::{
-    GenerationRow, LiveTurns, StoredRow, TurnReader, damaged, seqs_below_floor, written_turn,
-};
+use memoird_store::rows::{GenerationRow, StoredRow, TurnReader, damaged, written_turn};
 use memoird_store::{
     ClockAnchor, EndedRecord, JournalPage, JournalRange, KEYS_MAX, LiveOrder, LiveQuery,
-    StoreError, WrittenTurns, summaries, windows,
+    StoreError, WrittenTurns, summaries,
 };
 use tokio_postgres::Client;
 use tokio_postgres::types::{FromSql, Type};
@@ -216,17 +212,8 @@ pub(crate) async fn base(
     Ok(base)
 }
 
-pub(crate) enum SessionRead {
-    /// The session is not live.
-    NotLive,
-    /// The session, and the stamp of its version.
-    Session(Box<SavedSession>, i64),
-    /// The session changed between two statements, so the result is inconsistent.
-    Changed,
-}
-
 /// Reads the first three columns of `memoird.beside_generation`, starting at a column.
-fn read_related_columns(
+pub(crate) fn read_related_columns(
     row: &ResultRow,
     from: usize,
     version: u64,
@@ -245,71 +232,6 @@ fn read_related_columns(
         .zip(last)
         .map(|(first, last)| (first.unsigned_abs(), last.unsigned_abs()));
     Ok((state, SeqRanges::restore(runs)))
-}
-
-/// Loads a session with several statements, which see different snapshots outside a transaction.
-pub(crate) async fn load(
-    client: &Client,
-    key: &SessionKey,
-    keys_since: Steady,
-    counters: &TurnCounters,
-) -> Result<SessionRead, StoreError> {
-    let sql = format!(
-        "SELECT {}, keys.*, beside.* FROM memoird.generations AS g,
-             memoird.session_keys($1, $2, $3, $4) AS keys,
-             memoird.beside_generation(g.generation) AS beside
-         WHERE g.tenant = $1 AND g.session = $2 AND g.ended_at IS NULL",
-        generation_columns()
-    );
-    let args = KeyArgs::of(key, keys_since);
-    let Some(row) = first(client, &sql, &args.all()).await? else {
-        return Ok(SessionRead::NotLive);
-    };
-    let GenerationRow {
-        head, mut live_set, ..
-    } = GenerationRow::read(&row)?;
-    let stamp: i64 = get(&row, GenerationRow::COUNT)?;
-    let reader = TurnReader::new(head.generation, counters);
-    let rest = GenerationRow::COUNT + 1;
-    let keys = keys_of(&row, rest)?;
-    let (state, mut rewound) = read_related_columns(&row, rest + 8, head.state_version)?;
-    rewound.bound_before(live_set.floor, REWOUND_BEFORE_MAX);
-    // If they are damaged, the next window is planned from scratch.
-    let cuts = get::<Option<&[u8]>>(&row, rest + 11)?
-        .and_then(windows::decode)
-        .unwrap_or_default();
-    let rows = live_set_rows(client, reader, &live_set).await?;
-    let mut stamp_then = rows.first().map(|row| get(row, 4)).transpose()?.flatten();
-    let (mut summary, mut earlier) = (None, Vec::new());
-    if head.compaction.is_some() || !cuts.is_empty() {
-        summary = newest_summary(client, head.generation).await?;
-        let numbers = windows::earlier_summaries(&cuts, summary.as_deref());
-        earlier = numbered_summaries(client, head.generation, numbers).await?;
-    }
-    if rows.is_empty() || summary.is_some() {
-        let newest = newest(client, &[head.generation]).await?;
-        stamp_then = newest.get(&head.generation).map(|(_, stamp)| *stamp);
-    }
-    if stamp_then != Some(stamp) {
-        return Ok(SessionRead::Changed);
-    }
-    let mut turns = LiveTurns::new(reader, &live_set);
-    for row in &rows {
-        turns.add(row)?;
-    }
-    let turns = turns.finish(&mut live_set)?;
-    let saved = SavedSession {
-        earlier,
-        summary,
-        cuts,
-        turns,
-        rewound,
-        state,
-        keys,
-        head,
-        kept: live_set,
-    };
-    Ok(SessionRead::Session(Box::new(saved), stamp))
 }
 
 /// Arguments of `memoird.session_keys`.
@@ -369,7 +291,10 @@ pub(crate) fn keys_of(row: &ResultRow, from: usize) -> Result<Keys, StoreError> 
 }
 
 /// Reads an array. `NULL` becomes an empty one.
-fn array<'a, T: FromSql<'a>>(row: &'a ResultRow, column: usize) -> Result<Vec<T>, StoreError> {
+pub(crate) fn array<'a, T: FromSql<'a>>(
+    row: &'a ResultRow,
+    column: usize,
+) -> Result<Vec<T>, StoreError> {
     Ok(get::<Option<Vec<T>>>(row, column)?.unwrap_or_default())
 }
 
@@ -505,26 +430,8 @@ async fn find_generation(
         .transpose()
 }
 
-/// Rows of the turns in a live set, each with the session's stamp in the same snapshot.
-async fn live_set_rows(
-    client: &Client,
-    reader: TurnReader<'_>,
-    live_set: &LiveSet,
-) -> Result<Vec<ResultRow>, StoreError> {
-    let sql = "SELECT * FROM memoird.kept_turns($1, $2, $3, $4)";
-    let holes: Vec<i64> = live_set.holes.iter().map(|seq| whole(*seq)).collect();
-    let apart: Vec<i64> = seqs_below_floor(live_set).map(whole).collect();
-    let args: [Arg<'_>; 4] = [
-        (&Ulid::from(reader.generation), Type::UUID),
-        (&whole(live_set.floor), Type::INT8),
-        (&apart, Type::INT8_ARRAY),
-        (&holes, Type::INT8_ARRAY),
-    ];
-    query(client, sql, &args).await
-}
-
 /// The current summary: the newest that decodes.
-async fn newest_summary(
+pub(crate) async fn newest_summary(
     client: &Client,
     generation: Generation,
 ) -> Result<Option<Arc<Summary>>, StoreError> {
@@ -545,7 +452,7 @@ async fn newest_summary(
 }
 
 /// The summaries with these numbers, except those that do not decode.
-async fn numbered_summaries(
+pub(crate) async fn numbered_summaries(
     client: &Client,
     generation: Generation,
     numbers: impl Iterator<Item = u32>,

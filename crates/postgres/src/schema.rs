@@ -29,7 +29,7 @@ pub struct SchemaMigrations {
 pub(crate) const JOURNAL: SchemaMigrations = SchemaMigrations {
     schema: "memoird",
     first_version: 7,
-    steps: &[V7, V8, V9, V10, V11, V12, V13],
+    steps: &[V7, V8, V9, V10, V11, V12, V13, V14],
 };
 
 /// Oldest supported server version, for multiranges and their functions.
@@ -366,6 +366,9 @@ CREATE TABLE memoird.policy (
     body    bytea  NOT NULL
 );
 ";
+
+/// Functions that load several sessions at once. Older daemons use those of [`V7`].
+const V14: &str = include_str!("load_sessions.sql");
 
 /// SQL that creates a schema and its version table.
 fn create_schema_sql(schema: &str) -> String {

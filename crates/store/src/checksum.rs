@@ -129,16 +129,17 @@ impl FieldsChecksum {
 
 const CONTENT_MASK: i64 = 0xffff_ffff;
 
-fn checksum(key: TurnKey, header: &[u8], content: &[u8]) -> i64 {
+/// The lower half of [`Protection::checksum`].
+pub fn content_checksum(key: TurnKey, content: &[u8]) -> i64 {
     let mut hasher = Hasher::new();
     hasher.update(&key.generation.to_bytes());
     hasher.update(&key.seq.to_le_bytes());
-    let of = |bytes| {
-        let mut hasher = hasher.clone();
-        hasher.update(bytes);
-        i64::from(hasher.finalize())
-    };
-    of(header) << 32 | of(content)
+    hasher.update(content);
+    hasher.finalize().into()
+}
+
+fn checksum(key: TurnKey, header: &[u8], content: &[u8]) -> i64 {
+    content_checksum(key, header) << 32 | content_checksum(key, content)
 }
 
 fn stand_in(header: &[u8], seq: u64) -> Option<Arc<[u8]>> {

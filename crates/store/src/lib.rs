@@ -33,6 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::{ChangeSet, EndReason};
 use memoird_core::compaction::Summary;
+use memoird_core::history::KnownTurns;
 use memoird_core::idempotency::{Fingerprint, Keys};
 use memoird_core::ids::{
     DeliveryId, ErasureId, Generation, HookName, SessionKey, Subject, TenantId,
@@ -126,6 +127,17 @@ impl JournalRange {
         turns_max: usize::MAX,
         bytes_max: usize::MAX,
     };
+}
+
+/// A session to load.
+#[derive(Clone, Debug)]
+pub struct SessionToLoad {
+    pub key: SessionKey,
+    /// Turns of an earlier version. The store returns them again if they are unchanged.
+    ///
+    /// If set, the store may leave out all idempotency keys except `idempotency_key`.
+    pub known: Option<KnownTurns>,
+    pub idempotency_key: Option<Fingerprint>,
 }
 
 /// A turn with its position in the journal.
@@ -379,6 +391,26 @@ pub trait Store: Send + Sync + 'static {
         key: &SessionKey,
         keys_since: Steady,
     ) -> Result<Option<SavedSession>, StoreError>;
+
+    /// Loads those of several sessions that are live. Calls `found` with the position of each.
+    ///
+    /// Can be cheaper than [`Self::load`] for each of them.
+    ///
+    /// # Errors
+    /// If the sessions for which `found` was not called may be live.
+    fn load_all(
+        &self,
+        wanted: &[SessionToLoad],
+        keys_since: Steady,
+        found: &mut dyn FnMut(usize, Result<SavedSession, StoreError>),
+    ) -> Result<(), StoreError> {
+        for (place, wanted) in wanted.iter().enumerate() {
+            if let Some(loaded) = self.load(&wanted.key, keys_since).transpose() {
+                found(place, loaded);
+            }
+        }
+        Ok(())
+    }
 
     /// Returns the idempotency keys of a session id, across all its generations.
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError>;

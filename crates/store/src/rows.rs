@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use memoird_core::CoreError;
 use memoird_core::change::EndReason;
-use memoird_core::history::{LiveSet, Totals};
+use memoird_core::history::{LiveSet, Totals, TurnRecord};
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
 use memoird_core::session::{Head, SavedTurn};
 use memoird_core::time::{Now, Steady, Timestamp};
@@ -312,13 +312,27 @@ impl<'a> LiveTurns<'a> {
         Ok(())
     }
 
+    /// Adds a turn in memory that is stored unchanged.
+    ///
+    /// # Errors
+    /// If its content cannot be decoded.
+    pub fn reuse(&mut self, known: &TurnRecord) -> Result<(), StoreError> {
+        let turn = match known.as_arrived() {
+            Some(record) => (record, Vec::new()),
+            None => encoding::decode_saved(known.seq, Arc::clone(&known.content))
+                .ok_or_else(|| self.reader.damaged(known.seq))?,
+        };
+        self.turns.push(turn);
+        Ok(())
+    }
+
     /// Returns the turns, ascending.
     ///
     /// # Errors
     /// If a turn below the floor is missing.
     pub fn finish(mut self, live_set: &mut LiveSet) -> Result<Vec<SavedTurn>, StoreError> {
         self.turns.sort_by_key(|(record, _)| record.seq);
-        for seq in seqs_below_floor(live_set) {
+        for seq in live_set.seqs_below_floor() {
             let found = self
                 .turns
                 .binary_search_by_key(&seq, |(record, _)| record.seq);
@@ -327,13 +341,6 @@ impl<'a> LiveTurns<'a> {
         live_set.departed_overflow |= self.has_unknown;
         Ok(self.turns)
     }
-}
-
-/// Returns the turns of a live set that are older than its floor.
-pub fn seqs_below_floor(live_set: &LiveSet) -> impl Iterator<Item = u64> {
-    let pinned = live_set.pinned.iter().chain(&live_set.anchor);
-    let apart = pinned.chain(&live_set.preamble).copied();
-    apart.filter(|seq| *seq < live_set.floor)
 }
 
 pub fn damaged(what: &'static str) -> StoreError {

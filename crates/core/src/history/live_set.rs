@@ -1,5 +1,9 @@
 //! Which turns a history retains, and their totals.
 
+use super::TurnRecord;
+use crate::ids::Generation;
+use crate::seq_ranges::SeqRanges;
+
 /// The turns of a generation that its history retains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveSet {
@@ -17,6 +21,40 @@ pub struct LiveSet {
     pub departed: Vec<Box<str>>,
     /// Whether `departed` exceeded its limit and lost entries.
     pub departed_overflow: bool,
+}
+
+/// Turns of an outdated session. A load reuses those that the store has unchanged.
+#[derive(Clone, Debug)]
+pub struct KnownTurns {
+    pub generation: Generation,
+    /// Ascending.
+    pub records: Vec<TurnRecord>,
+}
+
+impl LiveSet {
+    /// The turns that are older than its floor.
+    pub fn seqs_below_floor(&self) -> impl Iterator<Item = u64> {
+        let pinned = self.pinned.iter().chain(&self.anchor);
+        let apart = pinned.chain(&self.preamble).copied();
+        apart.filter(|seq| *seq < self.floor)
+    }
+
+    /// Whether it contains a turn of its generation, of which `rewound` were rewound.
+    pub fn contains(&self, seq: u64, rewound: &SeqRanges) -> bool {
+        if seq < self.floor {
+            self.seqs_below_floor().any(|below| below == seq)
+        } else {
+            !self.holes.contains(&seq) && !rewound.contains(seq)
+        }
+    }
+}
+
+impl KnownTurns {
+    /// Their size in memory.
+    pub fn bytes(&self) -> u64 {
+        let content = self.records.iter().map(|record| record.content.len());
+        (content.sum::<usize>() + self.records.len() * size_of::<TurnRecord>()) as u64
+    }
 }
 
 /// Number and size of the turns of a history, including the anchor.

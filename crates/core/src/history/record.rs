@@ -73,6 +73,14 @@ impl TurnRecord {
         }
     }
 
+    /// The record as it was on arrival, if it is tied to no other turn.
+    pub fn as_arrived(&self) -> Option<Self> {
+        self.stands_alone().then(|| Self {
+            held: false,
+            ..self.clone()
+        })
+    }
+
     pub(super) fn set_content(&mut self, content: Arc<[u8]>, client_bytes: usize) {
         self.tokens = estimate_tokens(content.len().saturating_sub(client_bytes));
         self.is_marked = quote::has_marks(&content);

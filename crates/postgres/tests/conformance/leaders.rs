@@ -150,7 +150,7 @@ fn migration_counts_sessions_that_start_meanwhile_once() {
         "DROP TRIGGER live_started ON memoird.generations;
          DROP TRIGGER live_ended ON memoird.generations;
          DROP TRIGGER live_deleted ON memoird.generations;
-         DROP FUNCTION memoird.count_live;
+         DROP FUNCTION memoird.count_live, memoird.load_heads, memoird.load_turns;
          DROP TABLE memoird.live_counts, memoird.live_changes, memoird.policy;
          UPDATE memoird.schema_version SET version = 10",
     );

@@ -26,6 +26,7 @@ mod kinds;
 mod kit;
 mod late;
 mod leaders;
+mod loads;
 mod migrate;
 #[path = "../../../store/tests/model/mod.rs"]
 mod model;

@@ -18,7 +18,7 @@ use super::prewrite::{CONTENT, CONTENT_BYTES};
 use super::rewound::{self, is_key_rewound, is_rewound};
 use super::row::{count, find_row, visit_rows, whole};
 use crate::checksum::TurnCounters;
-use crate::rows::{GenerationRow, LiveTurns, StoredRow, TurnReader, seqs_below_floor};
+use crate::rows::{GenerationRow, LiveTurns, StoredRow, TurnReader};
 use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, windows};
 
 /// Which tables a read of a session must search.
@@ -270,7 +270,7 @@ fn kept_turns(
     let sql = both(scope, &indexed_turns(), &pending_turns(), "ORDER BY 1");
     let mut statement = connection.prepare_cached(&sql)?;
     let mut turns = LiveTurns::new(reader, kept);
-    for seq in seqs_below_floor(kept) {
+    for seq in kept.seqs_below_floor() {
         let mut rows = statement.query(params![generation, whole(seq)])?;
         if let Some(row) = rows.next()?
             && row.count(0)? == seq

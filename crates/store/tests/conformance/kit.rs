@@ -1,19 +1,21 @@
 //! Shared helpers: timestamps, sets, and a comparable form of stored sessions.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeSet};
 use memoird_core::compaction::Summary;
-use memoird_core::history::LiveSet;
+use memoird_core::history::{KnownTurns, LiveSet};
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
 use memoird_core::seq_ranges::SeqRanges;
-use memoird_core::session::{Head, SavedSession};
+use memoird_core::session::{Head, SavedSession, Session};
 use memoird_core::state::State;
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_core::turn::Role;
 use memoird_core::window::SavedCut;
-use memoird_store::{ClockAnchor, JournalPage, JournalRange, StaleBase, Store};
+use memoird_store::{ClockAnchor, JournalPage, JournalRange, SessionToLoad, StaleBase, Store};
 
 pub(crate) use crate::kinds::for_every_store;
 
@@ -72,7 +74,7 @@ pub(crate) fn must_refuse(store: &dyn Store, change: Change) {
 }
 
 /// A turn: seq, bytes, role, tokens, pin, and the calls it answers.
-pub(crate) type KnownTurn = (u64, Arc<[u8]>, Role, u32, bool, Vec<Box<str>>);
+pub(crate) type ExpectedTurn = (u64, Arc<[u8]>, Role, u32, bool, Vec<Box<str>>);
 
 /// A comparable form of a saved session.
 #[derive(Debug, PartialEq)]
@@ -80,7 +82,7 @@ pub(crate) struct ExpectedSession {
     pub(crate) head: Head,
     pub(crate) kept: LiveSet,
     pub(crate) rewound: SeqRanges,
-    pub(crate) turns: Vec<KnownTurn>,
+    pub(crate) turns: Vec<ExpectedTurn>,
     pub(crate) state: Option<State>,
     pub(crate) keys: Keys,
     pub(crate) cuts: Vec<SavedCut>,
@@ -112,8 +114,43 @@ impl From<SavedSession> for ExpectedSession {
     }
 }
 
+/// Loads a session that is not written concurrently.
+///
+/// Asserts that the load is the same for a caller that has the turns of an earlier version.
 pub(crate) fn load(store: &dyn Store, key: &SessionKey) -> Option<SavedSession> {
-    store.load(key, Steady(0)).unwrap()
+    let saved = store.load(key, Steady(0)).unwrap();
+    let comparable = |saved: &SavedSession| {
+        let keys = Keys::default();
+        ExpectedSession::from(SavedSession {
+            keys,
+            ..saved.clone()
+        })
+    };
+    let again = load_known(store, key);
+    let again = again.as_ref().map(comparable);
+    assert_eq!(again, saved.as_ref().map(comparable));
+    saved
+}
+
+thread_local! {
+    /// Turns of each session that the test has loaded before.
+    static LOADED: RefCell<HashMap<SessionKey, KnownTurns>> = RefCell::default();
+}
+
+/// Loads a session as a caller does that has the turns of the last load.
+pub(crate) fn load_known(store: &dyn Store, key: &SessionKey) -> Option<SavedSession> {
+    let wanted = SessionToLoad {
+        key: key.clone(),
+        known: LOADED.with_borrow_mut(|loaded| loaded.remove(key)),
+        idempotency_key: None,
+    };
+    let mut found = None;
+    let loaded = store.load_all(&[wanted], Steady(0), &mut |_, loaded| found = Some(loaded));
+    loaded.unwrap();
+    let saved = found.transpose().unwrap()?;
+    let known = Session::restore(saved.clone()).into_known_turns(u64::MAX);
+    LOADED.with_borrow_mut(|loaded| loaded.insert(key.clone(), known));
+    Some(saved)
 }
 
 pub(crate) fn known(store: &dyn Store, key: &SessionKey) -> Option<ExpectedSession> {

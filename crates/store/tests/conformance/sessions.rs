@@ -389,9 +389,15 @@ fn load_is_consistent_during_writes(store: &dyn Store) {
                 must_write(store, both);
             }
         });
-        let mut last_seq = 0;
+        let (mut last_seq, mut loads) = (0, 0);
         while !writer.is_finished() {
-            let saved = known(store, &key).unwrap();
+            loads += 1;
+            let saved = if loads % 2 == 0 {
+                store.load(&key, Steady(0)).unwrap()
+            } else {
+                load_known(store, &key)
+            };
+            let saved = ExpectedSession::from(saved.unwrap());
             let newest = saved.turns.last().map_or(0, |(seq, ..)| *seq);
             assert_eq!((newest, saved.head.revision), (saved.head.last_seq, newest));
             assert_eq!(saved.head.state_version, newest / 2);
