@@ -23,6 +23,7 @@ mod hook;
 mod hooks;
 mod journal;
 mod journal_use;
+mod load_queue;
 mod machine;
 mod memory_use;
 mod model_fault;

@@ -138,7 +138,7 @@ impl Sessions {
                 let request = end::EndRequest::now(reason);
                 let ended = self.end_slot(&oldest.slot, request, permit);
                 if let end::EndAttempt::NeedsLoad = ended {
-                    self.load(&oldest.slot).await?;
+                    self.load(&oldest.slot, None).await?;
                 }
             }
         }

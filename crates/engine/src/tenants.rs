@@ -23,6 +23,7 @@ use crate::calibrations::Calibrations;
 use crate::error::EngineError;
 use crate::events::EventLog;
 use crate::journal_use::JournalUse;
+use crate::load_queue::LoadQueue;
 use crate::memory_use::{FREE_SHARE, MemoryUse};
 use crate::models::Prompts;
 use crate::stats::TenantStats;
@@ -141,6 +142,7 @@ pub struct Tenant {
     pub(crate) journal_share: Arc<Semaphore>,
     /// Limits concurrent session copies.
     pub(crate) copies: Semaphore,
+    pub(crate) loads: LoadQueue,
     pub(crate) events: EventLog,
     pub calibrations: Calibrations,
     pub(crate) prompts: Prompts,
@@ -237,6 +239,7 @@ impl Tenant {
             tenants: Arc::clone(&shared_usage.tenants),
             journal_share: Arc::new(Semaphore::new(JOURNAL_SHARE as usize)),
             copies: Semaphore::new(COPIES_MAX),
+            loads: LoadQueue::default(),
             events: EventLog::new(
                 Arc::clone(&shared_usage.memory),
                 Arc::clone(&shared_usage.tenants),

@@ -45,7 +45,7 @@ impl Commands {
         let options = UpdateOptions {
             starts: true,
             bytes: queue_bytes(&command, tenant),
-            needs_keys: command.idempotency.is_some(),
+            key: command.idempotency.map(|named| named.key),
             is_optional: false,
         };
         let mut request = None;

@@ -137,7 +137,7 @@ impl Commands {
         let bytes = bytes_of(contents) + queue_bytes(append, &target.tenant);
         let options = UpdateOptions {
             starts: true,
-            needs_keys: append.idempotency.is_some(),
+            key: append.idempotency.map(|named| named.key),
             ..UpdateOptions::of_live(bytes)
         };
         let made = self.shared.sessions.update(target, options, |update| {

@@ -43,7 +43,7 @@ impl Commands {
     ) -> Result<EndOutcome, EngineError> {
         let session = SessionRef::new(tenant, session);
         let options = UpdateOptions {
-            needs_keys: command.idempotency.is_some(),
+            key: command.idempotency.map(|named| named.key),
             ..UpdateOptions::of_live(0)
         };
         let reset = self.shared.sessions.update(&session, options, |update| {

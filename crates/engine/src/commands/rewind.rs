@@ -90,7 +90,7 @@ impl Commands {
         let bytes = queue_bytes(&command.append, &session.tenant);
         let options = UpdateOptions {
             starts: command.after_seq == 0 && adds_turns,
-            needs_keys: command.append.idempotency.is_some(),
+            key: command.append.idempotency.map(|named| named.key),
             ..UpdateOptions::of_live(bytes)
         };
         let is_stored = self.shared.sessions.have_journal();

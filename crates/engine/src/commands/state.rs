@@ -64,7 +64,7 @@ impl Commands {
         });
         let options = UpdateOptions {
             starts: command.create,
-            needs_keys: command.idempotency.is_some(),
+            key: command.idempotency.map(|named| named.key),
             ..UpdateOptions::of_live(bytes)
         };
         let patched = self.shared.sessions.update(&session, options, |update| {

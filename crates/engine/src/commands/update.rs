@@ -234,7 +234,7 @@ impl Commands {
         }
         let mut unloads = false;
         let options = UpdateOptions {
-            needs_keys: command.idempotency.is_some(),
+            key: command.idempotency.map(|named| named.key),
             ..UpdateOptions::of_live(bytes)
         };
         let updated = self.shared.sessions.update(session, options, |update| {

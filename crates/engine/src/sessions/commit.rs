@@ -78,6 +78,14 @@ impl Tally {
         tally
     }
 
+    /// The first seq of its new turns.
+    fn first_seq(&self) -> Option<u64> {
+        match &self.turns {
+            Some((_, EventKind::Appended { first_seq, .. })) => Some(*first_seq),
+            _ => None,
+        }
+    }
+
     /// Updates the counters, and publishes the events.
     pub(super) fn publish(&mut self, slot: &Slot, at: Timestamp) {
         let (tenant, stats) = (&slot.tenant, &slot.tenant.stats);
@@ -144,14 +152,21 @@ impl CommitHandler<SubmittedChange> for Sessions {
             reservation.release();
         }
         let slot = change.slot;
-        slot.lock().discard(&slot.tenant);
-        match self.shared.cluster {
-            // Expected in a cluster when another daemon was faster.
-            Some(_) => debug!(tenant = %slot.tenant.id, "a session is read again"),
-            None => {
-                warn!(tenant = %slot.tenant.id, "a session is reloaded: its change was not written");
+        let mut inner = slot.lock();
+        if self.shared.cluster.is_some() {
+            // Expected when another daemon was faster.
+            debug!(tenant = %slot.tenant.id, "a session is read again");
+            let written = change.tally.first_seq().map_or(u64::MAX, |seq| seq - 1);
+            inner.outdate(&slot.tenant, written, 0);
+            if inner.listed.is_some() {
+                // The next call loads it. Counts and lists are those of the journal.
+                return;
             }
+        } else {
+            inner.discard(&slot.tenant);
+            warn!(tenant = %slot.tenant.id, "a session is reloaded: its change was not written");
         }
+        drop(inner);
         // Fails only after the worker has stopped.
         let _ = self.shared.failed.send(slot);
     }

@@ -291,7 +291,7 @@ impl Sessions {
                         return Ok(false);
                     }
                 }
-                EndAttempt::NeedsLoad => self.load(&slot).await?,
+                EndAttempt::NeedsLoad => self.load(&slot, None).await?,
             }
         }
         Err(EngineError::RetriesExhausted)

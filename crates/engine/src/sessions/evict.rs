@@ -105,7 +105,7 @@ impl Sessions {
                     return Ok(reservation.map(|reserved| (reserved, Some(ended.submitted))));
                 }
                 EndAttempt::NotEnded => correct_place(&oldest.slot),
-                EndAttempt::NeedsLoad => self.reload(&oldest.slot).await?,
+                EndAttempt::NeedsLoad => self.reload(&oldest.slot, None).await?,
             }
         }
     }
@@ -126,7 +126,7 @@ impl Sessions {
                 None => break,
                 Some((_, EndAttempt::Ended(ended))) => submitted.push(ended.submitted),
                 Some((slot, EndAttempt::NotEnded)) => correct_place(&slot),
-                Some((slot, EndAttempt::NeedsLoad)) => self.load(&slot).await?,
+                Some((slot, EndAttempt::NeedsLoad)) => self.load(&slot, None).await?,
             }
             if submitted.len() == ENDS_PER_BATCH {
                 wait_for_ends(&mut submitted).await?;

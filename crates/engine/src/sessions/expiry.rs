@@ -117,7 +117,7 @@ impl Sessions {
                     ended.push(done.ended);
                 }
                 EndAttempt::NotEnded => correct_place(&oldest.slot),
-                EndAttempt::NeedsLoad => self.load(&oldest.slot).await?,
+                EndAttempt::NeedsLoad => self.load(&oldest.slot, None).await?,
             }
         }
         let count = submitted.len();

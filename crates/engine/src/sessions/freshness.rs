@@ -74,7 +74,7 @@ impl Sessions {
         let is_there =
             ObservedVersion::new(&inner).is_some_and(|now| now.generation == observed.generation);
         if !is_newest && is_there {
-            inner.discard(&slot.tenant);
+            inner.outdate(&slot.tenant, u64::MAX, 0);
         }
         Ok(is_newest)
     }

@@ -138,7 +138,7 @@ impl<'a> ListSearch<'a> {
             Some(head) => self
                 .matches(&slot.key.session, head)
                 .then_some(head.last_access),
-            None if matches!(inner.state(), SlotState::Stale) => {
+            None if matches!(inner.state(), SlotState::Stale(_)) => {
                 Some(self.until.min(self.now.steady))
             }
             None => None,
@@ -431,7 +431,7 @@ impl Sessions {
                 .head()
                 .filter(|head| search.matches(&slot.key.session, head));
             let view = head.map(|head| SessionView::new(&slot.key, head, tenant, search.now));
-            if view.is_some() || matches!(inner.state(), SlotState::Stale) {
+            if view.is_some() || matches!(inner.state(), SlotState::Stale(_)) {
                 last_ticket = last_ticket.max(inner.ticket);
                 let epoch = inner.epoch;
                 drop(inner);

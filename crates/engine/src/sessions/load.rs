@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 
-use memoird_core::idempotency::Keys;
+use memoird_core::idempotency::{Fingerprint, Keys};
 use memoird_core::ids::SessionKey;
 use memoird_core::session::{Head, Session};
-use memoird_store::Store;
+use memoird_store::{SessionToLoad, Store};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::handle::{SessionRef, Sessions};
-use super::slot::{Slot, SlotState};
+use super::slot::{Slot, SlotInner, SlotState};
 use crate::error::EngineError;
+use crate::load_queue::{LoadResult, LoadTurn};
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
+
+/// Number of changes before which a session is read again, after another daemon changed it.
+const REFRESHES_MAX: u8 = 3;
 
 impl Sessions {
     /// Returns the slot of a live session.
@@ -39,26 +43,79 @@ impl Sessions {
         if let Some(slot) = self.shared.table.get(&session.key) {
             return Ok(Some(slot));
         }
-        let Some(loaded) = self.read_session(&session.key, &session.tenant).await? else {
+        let wanted = SessionToLoad {
+            key: session.key.clone(),
+            known: None,
+            idempotency_key: None,
+        };
+        let Some(loaded) = self.read_session(wanted, &session.tenant).await? else {
             return Ok(None);
         };
         Ok(Some(self.insert_known(session, SlotState::Loaded(loaded))))
     }
 
     /// Loads a session that is only in the journal, unless its slot was replaced.
-    pub(super) async fn load(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
+    ///
+    /// `key` is the idempotency key of the command, if any.
+    pub(super) async fn load(
+        &self,
+        slot: &Arc<Slot>,
+        key: Option<Fingerprint>,
+    ) -> Result<(), EngineError> {
         let _flight = self.shared.single_flight.enter(&slot.key).await;
         if self.is_replaced(slot) {
             Ok(())
         } else {
-            self.reload(slot).await
+            self.reload(slot, key).await
         }
+    }
+
+    /// Reads a session again before a change, if other daemons keep changing it.
+    ///
+    /// Otherwise the change would be rejected, and the session would be loaded after that.
+    pub(super) async fn refresh(
+        &self,
+        slot: &Arc<Slot>,
+        key: Option<Fingerprint>,
+    ) -> Result<(), EngineError> {
+        let epoch = {
+            let inner = slot.lock();
+            if !self.is_probably_outdated(&inner) {
+                return Ok(());
+            }
+            inner.epoch
+        };
+        let _flight = self.shared.single_flight.enter(&slot.key).await;
+        if self.is_replaced(slot) {
+            return Ok(());
+        }
+        {
+            let mut inner = slot.lock();
+            let revision = inner.head().map_or(0, |head| head.revision);
+            // A concurrent call may have read it again.
+            if inner.epoch != epoch || !self.is_probably_outdated(&inner) {
+                return Ok(());
+            }
+            inner.outdate(&slot.tenant, u64::MAX, revision);
+        }
+        self.reload(slot, key).await
+    }
+
+    fn is_probably_outdated(&self, inner: &SlotInner) -> bool {
+        // A change of this daemon in flight shows whether the session is outdated.
+        inner.refreshes > 0
+            && inner.session().is_some()
+            && self.shared.journal.is_processed(inner.ticket)
     }
 
     /// Like [`Self::load`], but without single flight: for callers that are already in one.
     ///
     /// They must not wait for a second one.
-    pub(super) async fn reload(&self, slot: &Arc<Slot>) -> Result<(), EngineError> {
+    pub(super) async fn reload(
+        &self,
+        slot: &Arc<Slot>,
+        key: Option<Fingerprint>,
+    ) -> Result<(), EngineError> {
         let (ticket, epoch) = {
             let inner = slot.lock();
             if !needs_load(inner.state()) {
@@ -68,8 +125,15 @@ impl Sessions {
         };
         let journal = &self.shared.journal;
         journal.wait_processed_of_session(ticket).await?;
+        let outdated = slot.lock().take_outdated(&slot.tenant);
+        let revision = outdated.as_ref().map(|outdated| outdated.revision);
         let saved = if self.shared.journal.is_on() {
-            self.read_session(&slot.key, &slot.tenant).await?
+            let wanted = SessionToLoad {
+                key: slot.key.clone(),
+                known: outdated.map(|outdated| outdated.known),
+                idempotency_key: key,
+            };
+            self.read_session(wanted, &slot.tenant).await?
         } else {
             // Without a journal, a session that a panic left half changed is lost.
             None
@@ -85,6 +149,7 @@ impl Sessions {
                 // one.
                 let (saved, now) = (session.head(), self.now().steady);
                 let version = |head: &Head| (head.generation, head.revision);
+                let revision_now = saved.revision;
                 let known = inner
                     .head()
                     .filter(|known| version(known) == version(saved));
@@ -93,6 +158,13 @@ impl Sessions {
                 if self.shared.cluster.is_some() {
                     // Versions observed earlier may have been stale. Invalidate them.
                     inner.epoch += 1;
+                }
+                if let Some(revision) = revision {
+                    inner.refreshes = if revision_now == revision {
+                        inner.refreshes.saturating_sub(1)
+                    } else {
+                        REFRESHES_MAX
+                    };
                 }
                 inner.set_state(&slot.tenant, SlotState::Loaded(session));
                 inner.relist(slot, false);
@@ -105,25 +177,53 @@ impl Sessions {
         Ok(())
     }
 
-    async fn read_session(
-        &self,
-        key: &SessionKey,
-        tenant: &Arc<Tenant>,
-    ) -> Result<Option<Session>, EngineError> {
-        let keys_since = self.keys_since(tenant);
+    /// Reads a live session, together with others of its tenant that are read at the same time.
+    async fn read_session(&self, wanted: SessionToLoad, tenant: &Arc<Tenant>) -> LoadResult {
+        let store = self.store()?;
+        let mut ticket = tenant.loads.push(wanted);
+        loop {
+            match tenant.loads.turn(&mut ticket).await {
+                LoadTurn::Loaded(loaded) => return loaded,
+                LoadTurn::Runs(_permit) => {
+                    let (sessions, tenant) = (self.clone(), Arc::clone(tenant));
+                    let id = tenant.id.clone();
+                    let load = move |store: &dyn Store| {
+                        sessions.load_waiting(&tenant, store);
+                        Ok(())
+                    };
+                    store.run(Some(&id), load).await?;
+                }
+            }
+        }
+    }
+
+    /// Loads sessions of a tenant that wait for it.
+    fn load_waiting(&self, tenant: &Tenant, store: &dyn Store) {
         let policy = tenant.policy();
-        let key = key.clone();
-        let shared = Arc::clone(&self.shared);
-        let load = move |store: &dyn Store| {
-            let saved = store.load(&key, keys_since)?;
-            Ok(saved.map(|saved| {
+        let (wanted, replies): (Vec<_>, Vec<_>) = tenant
+            .loads
+            .take()
+            .into_iter()
+            .map(|load| (load.wanted, Some(load.reply)))
+            .unzip();
+        let mut replies = replies;
+        let read = store.load_all(&wanted, self.keys_since(tenant), &mut |place, saved| {
+            let loaded = saved.map(|saved| {
                 let mut session = Session::restore(saved);
                 session.trim(&policy.limits);
-                session.set_nonce(shared.nonce_secret.nonce(session.head().generation));
-                session
-            }))
-        };
-        self.store()?.run(Some(&tenant.id), load).await
+                let secret = &self.shared.nonce_secret;
+                session.set_nonce(secret.nonce(session.head().generation));
+                Some(session)
+            });
+            if let Some(reply) = replies.get_mut(place).and_then(Option::take) {
+                // The caller may have been cancelled.
+                let _ = reply.send(loaded.map_err(|error| EngineError::from(&error)));
+            }
+        });
+        for reply in replies.into_iter().flatten() {
+            let not_found = read.as_ref().map(|()| None);
+            let _ = reply.send(not_found.map_err(EngineError::from));
+        }
     }
 
     /// Returns the idempotency keys of a session id without a live session.
@@ -154,23 +254,31 @@ impl Sessions {
         journal.wait_processed_of_session(ticket).await
     }
 
-    /// Loads the idempotency keys of a live session.
+    /// Loads the idempotency keys of a live session that lacks the one in `key`.
     ///
-    /// A session started by an append without a key does not have them.
+    /// A session started by an append without a key has none, and one that was loaded for another
+    /// call may only have the key of that call.
     pub(super) async fn load_keys(
         &self,
         session: &SessionRef,
         slot: &Arc<Slot>,
+        key: Option<Fingerprint>,
     ) -> Result<(), EngineError> {
         let _flight = self.shared.single_flight.enter(&slot.key).await;
-        let has_keys = |session: &Session| session.keys().is_some();
-        if slot.lock().session().is_none_or(has_keys) {
-            return Ok(());
-        }
+        let is_covered = |session: &Session| key.is_none_or(|key| session.covers_key(&key));
+        let epoch = {
+            let inner = slot.lock();
+            if inner.session().is_none_or(is_covered) {
+                return Ok(());
+            }
+            inner.epoch
+        };
         let keys = self.keys_of(session).await?;
         let mut inner = slot.lock();
+        let is_same = inner.epoch == epoch;
         if let Some(session) = inner.session_mut()
-            && session.keys().is_none()
+            && is_same
+            && !is_covered(session)
         {
             session.set_keys(keys);
         }
@@ -203,7 +311,7 @@ impl Sessions {
         if self.is_replaced(slot) {
             return Ok(());
         }
-        self.reload(slot).await?;
+        self.reload(slot, None).await?;
         let mut inner = slot.lock();
         // Without a head, it has ended or was discarded again.
         if inner.head().is_none() {
@@ -222,7 +330,7 @@ impl Sessions {
 }
 
 fn needs_load(state: &SlotState) -> bool {
-    matches!(state, SlotState::OnDisk(_) | SlotState::Stale)
+    matches!(state, SlotState::OnDisk(_) | SlotState::Stale(_))
 }
 
 /// Worker that reloads sessions after failed writes.

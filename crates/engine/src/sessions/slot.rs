@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use memoird_core::history::Totals;
+use memoird_core::history::{KnownTurns, Totals};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::Steady;
@@ -37,6 +37,10 @@ pub(super) struct SlotInner {
     ///
     /// Anything read in an earlier epoch may not be durable or current.
     pub(super) epoch: u32,
+    /// Number of further changes before which the session is read again.
+    ///
+    /// Set when another daemon has changed it: that daemon has probably changed it again.
+    pub(super) refreshes: u8,
     /// Its place in its tenant's orders. Set while it is counted for the caps.
     pub(super) listed: Option<Listed>,
     content_bytes: u64,
@@ -57,10 +61,20 @@ pub(super) enum SlotState {
     Loaded(Session),
     /// The head. The rest is in the journal.
     OnDisk(Box<Head>),
-    /// Nothing, after a failed commit or in place of an outdated state. Must be loaded again.
-    Stale,
+    /// After a failed commit, or in place of an outdated state. Must be loaded again, which may
+    /// reuse the turns.
+    Stale(Option<Box<OutdatedTurns>>),
     /// Nothing, because the generation ended. The slot is not reused.
     Ended,
+}
+
+/// Turns of an outdated session.
+#[derive(Debug)]
+pub(super) struct OutdatedTurns {
+    pub(super) known: KnownTurns,
+    /// Revision of the outdated session. 0 if another daemon is known to have changed the session.
+    pub(super) revision: u64,
+    last_access: Steady,
 }
 
 /// Identifies one in-memory state of a generation.
@@ -98,6 +112,7 @@ impl Slot {
                 state: SlotState::Ended,
                 ticket: 0,
                 epoch: 0,
+                refreshes: 0,
                 listed: None,
                 content_bytes: 0,
                 options_bytes: 0,
@@ -195,7 +210,11 @@ impl SlotInner {
     /// Updates the accounting of its memory, and queues a loaded session for unloading.
     pub(super) fn count_content(&mut self, tenant: &Tenant) {
         let before = self.content_bytes;
-        self.content_bytes = self.session().map_or(0, Session::content_bytes);
+        self.content_bytes = match &self.state {
+            SlotState::Loaded(session) => session.content_bytes(),
+            SlotState::Stale(Some(outdated)) => outdated.known.bytes(),
+            _ => 0,
+        };
         tenant.count_content(before, self.content_bytes);
         let before = self.options_bytes;
         let options = self.head().and_then(|head| head.options.as_ref());
@@ -206,9 +225,18 @@ impl SlotInner {
         self.keep_queued();
     }
 
+    /// Last access of a session that has turns in memory.
+    fn access_of_turns(&self) -> Option<Steady> {
+        match &self.state {
+            SlotState::Loaded(session) => Some(session.head().last_access),
+            SlotState::Stale(Some(outdated)) => Some(outdated.last_access),
+            _ => None,
+        }
+    }
+
     /// Adds the session to the queue of loaded sessions, or removes it, to match its state.
     fn keep_queued(&mut self) {
-        let last_access = self.session().map(|session| session.head().last_access);
+        let last_access = self.access_of_turns();
         if last_access.is_some() == self.queued.is_some() {
             return;
         }
@@ -232,13 +260,13 @@ impl SlotInner {
     /// If it was used after `moment`, it is queued again instead.
     pub(super) fn unload_if_unused_since(&mut self, tenant: &Tenant, moment: Steady) {
         self.queued = None;
-        let Some(session) = self.session() else {
+        let Some(last_access) = self.access_of_turns() else {
             return;
         };
-        let last_access = session.head().last_access;
         if last_access <= moment {
-            let head = Box::new(session.head().clone());
-            self.set_state(tenant, SlotState::OnDisk(head));
+            let head = self.head().cloned().map(Box::new);
+            let state = head.map_or(SlotState::Stale(None), SlotState::OnDisk);
+            self.set_state(tenant, state);
             tenant.memory.count_unload();
         } else if let Some(slot) = self.slot.upgrade() {
             let queued = slot
@@ -251,7 +279,34 @@ impl SlotInner {
     /// Drops the in-memory state, so that the session must be read from the journal.
     pub(super) fn discard(&mut self, tenant: &Tenant) {
         self.epoch += 1;
-        self.set_state(tenant, SlotState::Stale);
+        self.set_state(tenant, SlotState::Stale(None));
+    }
+
+    /// Like [`Self::discard`], but retains the turns up to `through_seq` for the next load.
+    ///
+    /// `revision` is that of [`OutdatedTurns`].
+    pub(super) fn outdate(&mut self, tenant: &Tenant, through_seq: u64, revision: u64) {
+        self.epoch += 1;
+        let outdated = match self.set_state(tenant, SlotState::Stale(None)) {
+            SlotState::Loaded(session) => Some(Box::new(OutdatedTurns {
+                last_access: session.head().last_access,
+                known: session.into_known_turns(through_seq),
+                revision,
+            })),
+            SlotState::Stale(outdated) => outdated,
+            SlotState::OnDisk(_) | SlotState::Ended => None,
+        };
+        self.set_state(tenant, SlotState::Stale(outdated));
+    }
+
+    /// Removes the turns of an outdated session.
+    pub(super) fn take_outdated(&mut self, tenant: &Tenant) -> Option<OutdatedTurns> {
+        let SlotState::Stale(outdated) = &mut self.state else {
+            return None;
+        };
+        let outdated = outdated.take();
+        self.count_content(tenant);
+        outdated.map(|outdated| *outdated)
     }
 }
 
@@ -272,7 +327,7 @@ impl SlotState {
         match self {
             Self::Loaded(session) => Some(session.head()),
             Self::OnDisk(head) => Some(head),
-            Self::Stale | Self::Ended => None,
+            Self::Stale(_) | Self::Ended => None,
         }
     }
 

@@ -27,7 +27,7 @@ impl Sessions {
         if self.is_live(session) {
             return Ok(None);
         }
-        let keys = if options.needs_keys {
+        let keys = if options.key.is_some() {
             Some(self.keys_of(session).await?)
         } else {
             None

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use memoird_core::CoreError;
 use memoird_core::change::{Change, EndReason};
-use memoird_core::idempotency::{IdempotencyKey, KeyRecord};
+use memoird_core::idempotency::{Fingerprint, IdempotencyKey, KeyRecord};
 use memoird_core::ids::SessionKey;
 use memoird_core::session::Session;
 use memoird_core::time::Now;
@@ -33,8 +33,8 @@ pub(crate) struct UpdateOptions {
     pub(crate) starts: bool,
     /// Approximate bytes of its change in the journal queue.
     pub(crate) bytes: usize,
-    /// Whether the idempotency keys of the session id must be loaded.
-    pub(crate) needs_keys: bool,
+    /// The command's idempotency key. Its earlier use must be known.
+    pub(crate) key: Option<Fingerprint>,
     /// Whether the command proceeds without a permit if the queue is full or commits fail.
     ///
     /// It must then change nothing that has to be written.
@@ -47,7 +47,7 @@ impl UpdateOptions {
         Self {
             starts: false,
             bytes,
-            needs_keys: false,
+            key: None,
             is_optional: false,
         }
     }
@@ -207,10 +207,13 @@ impl Sessions {
         mut decide: impl FnMut(&mut Update<'_>) -> Result<Decision<T>, E>,
     ) -> Result<T, E> {
         self.check_capacity(session, options)?;
-        for _ in 0..ATTEMPTS_MAX {
+        for attempts in 0..ATTEMPTS_MAX {
             let slot = self.find(session).await?;
             let attempt = match &slot {
                 Some(slot) => {
+                    if attempts == 0 {
+                        self.refresh(slot, options.key).await?;
+                    }
                     let permit = self.permit(session, options).await?;
                     let epoch = slot.lock().epoch;
                     match self.decide_in(slot, options, permit, &mut decide) {
@@ -234,7 +237,7 @@ impl Sessions {
                 }
                 (obstacle, slot) => {
                     let slot = slot.ok_or_else(|| session.not_found())?;
-                    self.remove_obstacle(session, &slot, &obstacle, options.starts)
+                    self.remove_obstacle(session, &slot, &obstacle, options)
                         .await?;
                     continue;
                 }
@@ -268,7 +271,11 @@ impl Sessions {
                     }
                 }
                 Ok(obstacle) => {
-                    self.remove_obstacle(session, &slot, &obstacle, false)
+                    let options = UpdateOptions {
+                        key: command.idempotency.map(|named| named.key),
+                        ..UpdateOptions::of_live(0)
+                    };
+                    self.remove_obstacle(session, &slot, &obstacle, options)
                         .await?;
                 }
                 Err(refusal) if self.is_rejection_final(&slot, epoch).await? => {
@@ -298,11 +305,11 @@ impl Sessions {
         if head.is_expired(now.steady, slot.tenant.ttl_ms(head)) {
             return Ok(Attempt::IsExpired);
         }
-        if command.idempotency.is_some() {
+        if let Some(named) = command.idempotency {
             let Some(session) = inner.session() else {
                 return Ok(Attempt::NeedsLoad);
             };
-            if session.keys().is_none() {
+            if !session.covers_key(&named.key) {
                 return Ok(Attempt::NeedsKeys);
             }
             let limits = &slot.tenant.policy().limits;
@@ -348,7 +355,7 @@ impl Sessions {
             return Ok(None);
         };
         let options = UpdateOptions {
-            needs_keys: true,
+            key: Some(named.key),
             ..UpdateOptions::optional()
         };
         let found = self.update(session, options, |update| {
@@ -393,17 +400,17 @@ impl Sessions {
         session: &SessionRef,
         slot: &Arc<Slot>,
         obstacle: &Attempt<T>,
-        starts: bool,
+        options: UpdateOptions,
     ) -> Result<(), EngineError> {
         match obstacle {
             Attempt::HasEnded if self.has_durably_ended(slot).await => {
                 self.check_gone(session, slot)
             }
-            Attempt::HasEnded | Attempt::NeedsLoad => self.load(slot).await,
-            Attempt::NeedsKeys => self.load_keys(session, slot).await,
-            Attempt::IsExpired if !starts => self.check_expiry(session, slot).await,
+            Attempt::HasEnded | Attempt::NeedsLoad => self.load(slot, options.key).await,
+            Attempt::NeedsKeys => self.load_keys(session, slot, options.key).await,
+            Attempt::IsExpired if !options.starts => self.check_expiry(session, slot).await,
             Attempt::IsExpired => match self.end_if_expired(slot).await {
-                Err(EngineError::SessionReloaded) => self.load(slot).await,
+                Err(EngineError::SessionReloaded) => self.load(slot, options.key).await,
                 ended => ended.map(drop),
             },
             Attempt::Decided(_) => Ok(()),
@@ -471,7 +478,7 @@ impl Sessions {
         let mut inner = slot.lock();
         let session = match inner.state() {
             SlotState::Loaded(session) => session,
-            SlotState::OnDisk(_) | SlotState::Stale => return Ok(Attempt::NeedsLoad),
+            SlotState::OnDisk(_) | SlotState::Stale(_) => return Ok(Attempt::NeedsLoad),
             SlotState::Ended => return Ok(Attempt::HasEnded),
         };
         let now = self.now();
@@ -479,7 +486,7 @@ impl Sessions {
         if head.is_expired(now.steady, slot.tenant.ttl_ms(head)) {
             return Ok(Attempt::IsExpired);
         }
-        if options.needs_keys && session.keys().is_none() {
+        if options.key.is_some_and(|key| !session.covers_key(&key)) {
             return Ok(Attempt::NeedsKeys);
         }
         let totals_before = session.head().totals;

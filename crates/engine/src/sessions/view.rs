@@ -120,7 +120,7 @@ impl Sessions {
                 None if has_ended && self.has_durably_ended(&slot).await => {
                     self.check_gone(session, &slot)?;
                 }
-                None => self.load(&slot).await?,
+                None => self.load(&slot, None).await?,
             }
         }
         Err(EngineError::RetriesExhausted)

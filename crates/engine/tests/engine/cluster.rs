@@ -31,7 +31,7 @@ use crate::store::FaultyStore;
 const SOON: Duration = Duration::from_secs(8);
 
 pub(crate) struct Daemons {
-    store: Arc<FaultyStore>,
+    pub(crate) store: Arc<FaultyStore>,
     engines: Vec<Engine>,
     pub(crate) bots: Vec<Bot>,
     leads: Vec<watch::Sender<bool>>,
@@ -39,7 +39,7 @@ pub(crate) struct Daemons {
 
 impl Daemons {
     /// Opens `count` daemons. The first is the leader.
-    async fn open(config: EngineConfig, count: usize) -> Self {
+    pub(crate) async fn open(config: EngineConfig, count: usize) -> Self {
         Self::open_in(&World::new(config), count).await
     }
 

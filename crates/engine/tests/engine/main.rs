@@ -8,6 +8,7 @@
     reason = "a test that cannot go on may panic in its helpers, too"
 )]
 
+mod affinity;
 mod bot;
 mod cancel;
 mod clock;

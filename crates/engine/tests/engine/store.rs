@@ -17,7 +17,7 @@ use memoird_store::{
     CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
     EndedRecord, ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents,
     GenerationOwner, JournalPage, JournalRange, PrewritePart, PruneBefore, PruneBounds,
-    PruningPending, StaleBase, Store, StoreError, WrittenTurn, WrittenTurns,
+    PruningPending, SessionToLoad, StaleBase, Store, StoreError, WrittenTurn, WrittenTurns,
 };
 use tokio::sync::watch;
 
@@ -63,6 +63,10 @@ pub(crate) struct Faults {
     prewritten_turns: Mutex<Vec<usize>>,
     /// Checks of session versions.
     version_looks: AtomicU64,
+    /// Loads for a caller that has the turns of an earlier version.
+    reloads: AtomicU64,
+    /// Rejected change sets.
+    rejections: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,6 +262,14 @@ impl Faults {
         self.version_looks.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn reloads(&self) -> u64 {
+        self.reloads.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn rejections(&self) -> u64 {
+        self.rejections.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn journal_reads(&self) -> Vec<TenantId> {
         self.journal_reads.lock().unwrap().clone()
     }
@@ -345,7 +357,10 @@ impl Store for FaultyStore {
         for (set, answer) in sets.iter().zip(&answers) {
             match answer {
                 Ok(()) => record.note(set),
-                Err(_) => record.note_failure(),
+                Err(_) => {
+                    self.rejections.fetch_add(1, Ordering::Relaxed);
+                    record.note_failure();
+                }
             }
         }
         Ok(answers)
@@ -400,6 +415,30 @@ impl Store for FaultyStore {
         // Block after the read, so that its result can become stale.
         self.loads.pass();
         found
+    }
+
+    /// Leaves out as many idempotency keys as a store may.
+    fn load_all(
+        &self,
+        wanted: &[SessionToLoad],
+        since: Steady,
+        found: &mut dyn FnMut(usize, Result<SavedSession, StoreError>),
+    ) -> Result<(), StoreError> {
+        for (place, wanted) in wanted.iter().enumerate() {
+            let loaded = self.load(&wanted.key, since).transpose();
+            let is_known = wanted.known.is_some();
+            self.reloads.fetch_add(is_known.into(), Ordering::Relaxed);
+            let reduced = |mut saved: SavedSession| {
+                if is_known {
+                    saved.keys = saved.keys.into_lookup(wanted.idempotency_key);
+                }
+                saved
+            };
+            if let Some(loaded) = loaded {
+                found(place, loaded.map(reduced));
+            }
+        }
+        Ok(())
     }
 
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
