@@ -78,6 +78,9 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     turns_per_append: u16,
+    /// Send an idempotency key with each append of its own
+    #[arg(long)]
+    keys: bool,
     /// Turns in every session before the load starts [default: --history-turns]
     #[arg(long, value_name = "N")]
     prefill: Option<u32>,
@@ -239,6 +242,11 @@ impl LoadArgs {
             Mix::Windows { .. } => Bodies::with_windows(turns, bytes, None, &mut rng),
             _ => Bodies::new(turns, bytes, &mut rng).with_vectors(self.dimensions),
         };
+        let bodies = if self.keys {
+            bodies.with_keys(&mut rng)
+        } else {
+            bodies
+        };
         let ids = if self.mix.is_of_memories() {
             self.subjects
         } else {
@@ -283,6 +291,9 @@ impl LoadArgs {
         }
         if self.route == Route::Random {
             name += ", any of them";
+        }
+        if self.keys {
+            name += ", with idempotency keys";
         }
         let row = |figure: Figure, goal: Option<f64>| Headline::new(name.clone(), figure, goal);
         let mut headlines = Vec::new();

@@ -64,6 +64,8 @@ pub(super) struct Bodies {
     facts: Arc<AtomicU64>,
     /// Dimensions of the vectors of facts and queries; 0 for none.
     dimensions: usize,
+    /// Prefix and number of the next append's idempotency key, if appends have one.
+    keys: Option<(u64, Arc<AtomicU64>)>,
 }
 
 /// Encodes requests and discards responses.
@@ -106,6 +108,15 @@ impl Bodies {
             fact_bytes: bytes,
             facts: Arc::default(),
             dimensions: 0,
+            keys: None,
+        }
+    }
+
+    /// The same, with an idempotency key for each append, as the clients of the project send.
+    pub(super) fn with_keys(self, rng: &mut Rng) -> Self {
+        Self {
+            keys: Some((rng.next(), Arc::default())),
+            ..self
         }
     }
 
@@ -151,7 +162,21 @@ impl Bodies {
             CallKind::List => return page(),
         };
         let body = usize::try_from(rng.below(bodies.len() as u64)).unwrap_or(0);
-        bodies.get(body).cloned().unwrap_or_default()
+        let body = bodies.get(body).cloned().unwrap_or_default();
+        match (&self.keys, kind) {
+            (Some((prefix, next)), CallKind::Append) => {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let named = AppendRequest {
+                    idempotency_key: format!("{prefix:016x}{number:016x}"),
+                    ..AppendRequest::default()
+                };
+                // Fields of a message may be in any order.
+                let mut keyed = named.encode_to_vec();
+                keyed.extend_from_slice(&body);
+                keyed.into()
+            }
+            _ => body,
+        }
     }
 
     /// A new fact.
