@@ -221,7 +221,7 @@ impl Recall {
         let config = self.storage.config();
         let has_vector = !request.vector.is_empty();
         let needs_embedder = request.mode == RecallMode::Vector && !has_vector;
-        if needs_embedder && config.embedder.is_none() && self.storage.store()?.has_vectors() {
+        if needs_embedder && config.embedder.is_none() {
             return Err(MemoryError::NoEmbedder);
         }
         let end = request.query.floor_char_boundary(MemoryLimits::QUERY_BYTES);
@@ -264,7 +264,8 @@ impl Recall {
         if request.mode == RecallMode::Lexical {
             return Ok(None);
         }
-        if !self.storage.store()?.has_vectors() {
+        let asks_for_one = !request.vector.is_empty() || self.storage.config().embedder.is_some();
+        if asks_for_one && !self.storage.store()?.has_vectors() {
             notes.push("the database has no pgvector: searched by words only".to_owned());
             return match request.mode {
                 RecallMode::Vector => Err(MemoryError::NoVectors),
