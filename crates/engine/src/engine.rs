@@ -283,6 +283,21 @@ impl Engine {
         }
     }
 
+    /// The same, with the current number of live sessions also in a cluster.
+    ///
+    /// # Errors
+    /// In a cluster, an error of the journal.
+    pub async fn exact_stats(&self) -> Result<StatsSnapshot, EngineError> {
+        let counted = self.sessions.counts_of_all().await?;
+        let mut stats = self.stats();
+        if let Some(counts) = counted {
+            for tenant in &mut stats.tenants {
+                tenant.sessions_live = counts.get(&tenant.id).map_or(0, |count| *count as u64);
+            }
+        }
+        Ok(stats)
+    }
+
     /// Process-wide counters and histograms, for a metrics registry.
     pub fn commit_stats(&self) -> Arc<Stats> {
         Arc::clone(&self.stats)

@@ -110,6 +110,17 @@ impl Sessions {
         Ok(counted)
     }
 
+    /// Number of live sessions of all daemons, by tenant. `None` without a cluster.
+    pub(crate) async fn counts_of_all(
+        &self,
+    ) -> Result<Option<BTreeMap<TenantId, usize>>, EngineError> {
+        if self.are_shared() {
+            self.count_in_journal().await.map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
     /// Ends every journaled session past its TTL, of one tenant or of all.
     pub(super) async fn sweep_journal(
         &self,

@@ -155,6 +155,11 @@ impl Sessions {
         &self.shared.tenants
     }
 
+    /// Whether other daemons serve the sessions as well.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.shared.cluster.is_some()
+    }
+
     /// Number of a tenant's live sessions. In a cluster, the number of some seconds ago.
     pub(crate) fn count(&self, tenant: &TenantId) -> usize {
         match &self.shared.cluster {

@@ -33,7 +33,7 @@ impl Api {
 
 pub(crate) async fn get_stats(call: ApiCall<GetStatsRequest>) -> Reply<GetStatsResponse> {
     let filter = call.api.tenant_filter(&call.message.tenant)?;
-    let mut stats = call.api.engine.stats();
+    let mut stats = call.api.engine.exact_stats().await?;
     let is_wanted = |id: &TenantId| filter.as_ref().is_none_or(|filter| filter == id);
     stats.tenants.retain(|tenant| is_wanted(&tenant.id));
     let counts = call.api.engine.hooks.count_deliveries().await?;
@@ -53,14 +53,8 @@ pub(crate) async fn get_cluster(call: ApiCall<GetClusterRequest>) -> Reply<GetCl
 }
 
 pub(crate) async fn list_tenants(call: ApiCall<ListTenantsRequest>) -> Reply<ListTenantsResponse> {
-    let tenants = call
-        .api
-        .engine
-        .stats()
-        .tenants
-        .iter()
-        .map(to::tenant)
-        .collect();
+    let stats = call.api.engine.exact_stats().await?;
+    let tenants = stats.tenants.iter().map(to::tenant).collect();
     Ok(ListTenantsResponse { tenants })
 }
 
