@@ -24,7 +24,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 import memoird
 from memoird import _calls, _extras, client as clients, errors, types
-from memoird.v1 import session_pb2
+from memoird.v1 import document_pb2, session_pb2
 
 HERE = pathlib.Path(__file__).parent
 
@@ -370,7 +370,9 @@ def test_a_rewind_has_a_key_and_is_done_once(client):
         ("PatchState", lambda it: it.patch_state("chat", {"a": 1}, expected_version=0)),
         ("UpdateTurn", lambda it: it.update_turn("chat", 1, memoird.user("new"))),
         ("ResetSession", lambda it: it.reset_session("chat")),
-        ("EndSession", lambda it: it.end_session("chat", expected_generation="")),
+        ("EndSession", lambda it: it.end_session("chat")),
+        ("PutDocument", lambda it: it.put_document(["a"], "k", json=1)),
+        ("PutDocument", lambda it: it.put_document(["a"], "k", json=1, expected_version=0)),
     ],
 )
 @pytest.mark.parametrize(
@@ -380,7 +382,8 @@ def test_a_call_whose_answer_was_lost_is_repeated_where_it_has_a_key(
     name, call, code, idempotent
 ):
     seen = []
-    asked, answered = (getattr(session_pb2, f"{name}{what}") for what in ("Request", "Response"))
+    module = document_pb2 if name == "PutDocument" else session_pb2
+    asked, answered = (getattr(module, f"{name}{what}") for what in ("Request", "Response"))
 
     class Lost(grpc.GenericRpcHandler):
         def service(self, details):
@@ -512,6 +515,19 @@ def test_an_end_a_reset_and_an_update_have_keys_and_are_done_once(client):
     for call in (client.reset_session, client.end_session):
         with pytest.raises(errors.StaleGeneration):
             call("late", expected_generation="01ARZ3NDEKTSV4RRFFQ69G5FAV")
+
+
+def test_a_put_has_a_key_and_is_done_once(client):
+    put = {"json": 1, "idempotency_key": "put"}
+    assert not client.put_document(["late"], "k", **put).duplicate
+    client.put_document(["late"], "k", json=2)
+    again = client.put_document(["late"], "k", **put)
+    assert (again.duplicate, again.document.version) == (True, 1)
+    with pytest.raises(errors.IdempotencyKeyReused):
+        client.put_document(["late"], "k", json=3, idempotency_key="put")
+    batch = [memoird.DocumentOperation(put=memoird.PutDocumentRequest(["late"], "k", **put))]
+    [result] = client.batch_documents(batch).results
+    assert (result.duplicate, client.get_document(["late"], "k").document.value) == (True, 2)
 
 
 def test_what_a_balancer_may_choose_a_daemon_by():

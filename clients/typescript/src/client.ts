@@ -120,8 +120,8 @@ export interface Options {
    */
   timeoutMs?: number | undefined;
   /**
-   * Whether to send a generated idempotency key with each change of a session, so that it is retried if its response
-   * is lost. Default true.
+   * Whether to send a generated idempotency key with each change of a session and each put of a document, so that it is
+   * retried if its response is lost. Default true.
    */
   idempotent?: boolean | undefined;
   /** Connect interceptors. Each sees every try of a call. */
@@ -407,7 +407,7 @@ function retrying(inner: Transport, rules: Rules): Transport {
   };
 }
 
-/** Returns the request, with a generated idempotency key if it needs one. The caller's own object is not changed. */
+/** Returns the request, with generated idempotency keys where they are needed to retry it. The caller's own object is not changed. */
 function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: boolean): MessageShape<I> {
   const keyed = <K extends { idempotencyKey: string }>(it: K) => ({
     ...it,
@@ -420,6 +420,12 @@ function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: b
   if (idempotent && isMessage(message, GetContextRequestSchema) && message.append) {
     return { ...message, append: keyed(message.append) } as Message as MessageShape<I>;
   }
+  if (idempotent && isMessage(message, BatchDocumentsRequestSchema)) {
+    const operations = message.operations.map((it) =>
+      it.operation.case === "put" ? { ...it, operation: { case: "put", value: keyed(it.operation.value) } } : it,
+    );
+    return { ...message, operations } as Message as MessageShape<I>;
+  }
   return request;
 }
 
@@ -429,6 +435,7 @@ const KEYED = [
   CopySessionRequestSchema,
   EndSessionRequestSchema,
   PatchStateRequestSchema,
+  PutDocumentRequestSchema,
   ResetSessionRequestSchema,
   RewindSessionRequestSchema,
   UpdateTurnRequestSchema,
@@ -446,8 +453,8 @@ function isKnownAgain(request: Message): boolean {
   if (isMessage(request, BatchDocumentsRequestSchema)) {
     return request.operations.every(({ operation: { value } }) => !value || isKnownAgain(value));
   }
-  if (isMessage(request, PutDocumentRequestSchema) || isMessage(request, DeleteDocumentRequestSchema)) {
-      // With an expected version, the repetition of a completed call fails.
+  if (isMessage(request, DeleteDocumentRequestSchema)) {
+    // With an expected version, the repetition of a completed deletion fails.
     return request.expectedVersion === undefined;
   }
   return !isMessage(request, GetContextRequestSchema) || request.append?.idempotencyKey !== "";

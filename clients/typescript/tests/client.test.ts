@@ -551,6 +551,11 @@ test("documents by namespace and key", async () => {
     assert.equal(refused.facts.version, "1");
     return true;
   });
+  const late = { namespace: ["users", "late"], key: "likes", value, idempotencyKey: "put" };
+  await client.putDocument(late);
+  await client.putDocument({ ...late, value: { case: "json", value: "2" }, idempotencyKey: "" });
+  const again = await client.putDocument(late);
+  assert.deepEqual([again.duplicate, again.document?.version], [true, 1n]);
   const { results } = await client.batchDocuments({
     operations: [
       { operation: { case: "delete", value: { ...at, expectedVersion: 1n } } },
@@ -628,7 +633,9 @@ describe("what is tried again", () => {
     });
   });
 
-  test("a change of a session that was not reached", async () => {
+  test("a change that was not reached", async () => {
+    const value = { case: "json", value: "1" } as const;
+    const put = { namespace: ["a"], key: "k", value, expectedVersion: 0n };
     const calls: ((other: memoird.Client) => Promise<unknown>)[] = [
       (other) => other.rewindSession({ sessionId: "chat", afterSeq: 1n }),
       (other) => other.patchState({ sessionId: "chat", mergePatchJson: "{}" }),
@@ -636,6 +643,8 @@ describe("what is tried again", () => {
       (other) => other.updateTurn({ sessionId: "chat", seq: 1n, turn: memoird.user("new") }),
       (other) => other.resetSession({ sessionId: "chat" }),
       (other) => other.endSession({ sessionId: "chat" }),
+      (other) => other.putDocument(put),
+      (other) => other.batchDocuments({ operations: [{ operation: { case: "put", value: put } }] }),
     ];
     for (const call of calls) {
       await scripted([refuse(14), answer()], async ({ addr, seen }) => {

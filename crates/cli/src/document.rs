@@ -242,6 +242,7 @@ async fn put(target: &Target, args: PutArgs) -> Result<(), CliError> {
         value: Some(value),
         expected_version: args.expected_version,
         ttl: ttl.map_err(|_| CliError::usage("--ttl is too long"))?,
+        ..PutDocumentRequest::default()
     };
     target
         .show(&request, |reply| {

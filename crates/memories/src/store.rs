@@ -12,6 +12,7 @@ mod batch;
 mod checksum;
 mod conflicts;
 mod consolidation;
+mod document_keys;
 mod documents;
 mod embedding;
 mod extraction;

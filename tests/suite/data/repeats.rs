@@ -1,9 +1,14 @@
 //! Calls that are repeated elsewhere, and arrive late themselves, change nothing.
 
-use memoird_proto::v1::{EndSessionRequest, ResetSessionRequest, UpdateTurnRequest};
+use memoird_proto::v1::{
+    EndSessionRequest, GetDocumentRequest, PutDocumentRequest, ResetSessionRequest,
+    UpdateTurnRequest, document, put_document_request,
+};
 use tonic::{Code, Status};
 
-use crate::harness::{Daemon, Sessions, Setup, append, keyed, live, refused, say, text_of, user};
+use crate::harness::{
+    Daemon, Documents, Sessions, Setup, append, keyed, live, refused, say, text_of, user,
+};
 
 /// A call with an idempotency key.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +111,46 @@ async fn check_later(call: Late, a: &mut Sessions, b: &mut Sessions) {
     }
 }
 
+fn put(json: &str, idempotency_key: &str) -> PutDocumentRequest {
+    PutDocumentRequest {
+        namespace: vec!["users".to_owned()],
+        key: "ann".to_owned(),
+        value: Some(put_document_request::Value::Json(json.to_owned())),
+        idempotency_key: idempotency_key.to_owned(),
+        ..PutDocumentRequest::default()
+    }
+}
+
+async fn stored(client: &mut Documents, request: PutDocumentRequest) -> (u64, bool) {
+    let reply = client.put_document(request).await.expect("stored");
+    let reply = reply.into_inner();
+    (reply.document.expect("a document").version, reply.duplicate)
+}
+
+/// The put is repeated through `b`, and the original arrives through `a` later.
+async fn check_late_put(a: &mut Documents, b: &mut Documents) {
+    assert_eq!(stored(b, put("1", "k")).await, (1, false));
+    assert_eq!(stored(b, put("2", "")).await, (2, false));
+    check_put_later(a, b).await;
+}
+
+async fn check_put_later(a: &mut Documents, b: &mut Documents) {
+    for client in [a, b] {
+        assert_eq!(stored(client, put("1", "k")).await, (1, true));
+        let get = GetDocumentRequest {
+            namespace: vec!["users".to_owned()],
+            key: "ann".to_owned(),
+            ttl: None,
+        };
+        let found = client.get_document(get).await.expect("there").into_inner();
+        let found = found.document.expect("a document");
+        assert_eq!(found.version, 2);
+        assert_eq!(found.value, Some(document::Value::Json("2".to_owned())));
+        let other = client.put_document(put("3", "k")).await;
+        refused(other, Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED");
+    }
+}
+
 #[tokio::test]
 async fn late_original_changes_nothing() {
     for durability in ["sync", "interval", "off"] {
@@ -114,6 +159,7 @@ async fn late_original_changes_nothing() {
         for call in Late::ALL {
             check_late_original(call, &mut daemon.sessions(), &mut daemon.sessions()).await;
         }
+        check_late_put(&mut daemon.documents(), &mut daemon.documents()).await;
         match durability {
             "off" => {}
             "sync" => daemon.kill9().await,
@@ -125,6 +171,7 @@ async fn late_original_changes_nothing() {
         for call in Late::ALL {
             check_later(call, &mut daemon.sessions(), &mut daemon.sessions()).await;
         }
+        check_put_later(&mut daemon.documents(), &mut daemon.documents()).await;
     }
 }
 
@@ -138,9 +185,11 @@ async fn late_original_at_another_member_changes_nothing() {
     for call in Late::ALL {
         check_late_original(call, &mut a, &mut b).await;
     }
+    check_late_put(&mut daemons[0].documents(), &mut daemons[1].documents()).await;
     daemons[0].kill9().await;
     daemons[0].restart().await;
     for call in Late::ALL {
         check_later(call, &mut daemons[0].sessions(), &mut b).await;
     }
+    check_put_later(&mut daemons[0].documents(), &mut daemons[1].documents()).await;
 }

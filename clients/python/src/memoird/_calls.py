@@ -401,6 +401,7 @@ class SyncCalls:
         bytes: Bytes | None = None,
         expected_version: int | None = None,
         ttl: timedelta | None = None,
+        idempotency_key: str = "",
         timeout: float | None = None,
     ) -> PutDocumentResponse:
         """Creates or replaces a document. Returns once it is on disk."""
@@ -411,6 +412,7 @@ class SyncCalls:
             bytes=bytes,
             expected_version=expected_version,
             ttl=ttl,
+            idempotency_key=idempotency_key,
         )
         return self._call(PUT_DOCUMENT, request, timeout)
 
@@ -1334,6 +1336,7 @@ class AsyncCalls:
         bytes: Bytes | None = None,
         expected_version: int | None = None,
         ttl: timedelta | None = None,
+        idempotency_key: str = "",
         timeout: float | None = None,
     ) -> PutDocumentResponse:
         """Creates or replaces a document. Returns once it is on disk."""
@@ -1344,6 +1347,7 @@ class AsyncCalls:
             bytes=bytes,
             expected_version=expected_version,
             ttl=ttl,
+            idempotency_key=idempotency_key,
         )
         return await self._call(PUT_DOCUMENT, request, timeout)
 

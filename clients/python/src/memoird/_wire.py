@@ -361,6 +361,7 @@ def read_put_document_request(m):
     it.bytes = m.bytes if m.HasField('bytes') else None
     it.expected_version = m.expected_version if m.HasField('expected_version') else None
     it.ttl = read_span(m.ttl) if m.HasField('ttl') else None
+    it.idempotency_key = m.idempotency_key
     return it
 
 
@@ -373,18 +374,21 @@ def write_put_document_request(it):
         bytes=it.bytes,
         expected_version=it.expected_version,
         ttl=None if it.ttl is None else write_span(it.ttl),
+        idempotency_key=it.idempotency_key,
     )
 
 
 def read_put_document_response(m):
     it = new(t.PutDocumentResponse)
     it.document = read_document(m.document) if m.HasField('document') else None
+    it.duplicate = m.duplicate
     return it
 
 
 def write_put_document_response(it):
     return document_pb2.PutDocumentResponse(
         document=None if it.document is None else write_document(it.document),
+        duplicate=it.duplicate,
     )
 
 
@@ -587,6 +591,7 @@ def read_document_result(m):
     it = new(t.DocumentResult)
     it.document = read_document(m.document) if m.HasField('document') else None
     it.deleted = m.deleted
+    it.duplicate = m.duplicate
     return it
 
 
@@ -594,6 +599,7 @@ def write_document_result(it):
     return document_pb2.DocumentResult(
         document=None if it.document is None else write_document(it.document),
         deleted=it.deleted,
+        duplicate=it.duplicate,
     )
 
 

@@ -34,16 +34,6 @@ from .errors import (
     Unavailable,
     error_of,
 )
-from .types import (
-    AppendRequest,
-    BatchDocumentsRequest,
-    CopySessionRequest,
-    EndSessionRequest,
-    PatchStateRequest,
-    ResetSessionRequest,
-    RewindSessionRequest,
-    UpdateTurnRequest,
-)
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
 TIMEOUT, TIMEOUT_MAX = 30.0, 365 * 86400.0
@@ -160,12 +150,11 @@ class _Endpoint:
         return (*self.metadata, ("memoird-session", urllib.parse.quote(place, safe="")))
 
     def written(self, call: Call[Any, Any], request: Any) -> Any:
-        """Returns the message to send, with a generated idempotency key if it needs one to be retried."""
-        asked, keyed = _written(call, request), _keyed(request)
-        if self.idempotent and keyed is not None and not keyed.idempotency_key:
-            # Copied, because the caller may send its own object again as another append.
-            named = asked if keyed is request else asked.append
-            named.idempotency_key = os.urandom(16).hex()
+        """Returns the message to send, with generated idempotency keys where they are needed to retry it."""
+        asked = _written(call, request)
+        for keyed in _keyed(asked) if self.idempotent else ():
+            # The request itself is unchanged: the caller may send it again as another call.
+            keyed.idempotency_key = keyed.idempotency_key or os.urandom(16).hex()
         return asked
 
 
@@ -225,23 +214,28 @@ def _written(call: Call[Any, Any], request: Any) -> Any:
 
 
 # Requests that need an idempotency key to be retried.
-_KEYED = (
-    AppendRequest,
-    CopySessionRequest,
-    EndSessionRequest,
-    PatchStateRequest,
-    ResetSessionRequest,
-    RewindSessionRequest,
-    UpdateTurnRequest,
-)
+_KEYED = {
+    "AppendRequest",
+    "CopySessionRequest",
+    "EndSessionRequest",
+    "PatchStateRequest",
+    "PutDocumentRequest",
+    "ResetSessionRequest",
+    "RewindSessionRequest",
+    "UpdateTurnRequest",
+}
 
 
-def _keyed(request: Any) -> Any:
-    """Returns the part of a request that needs an idempotency key to be retried, if any."""
-    if isinstance(request, _KEYED):
-        return request
-    append = getattr(request, "append", None)
-    return append if isinstance(append, AppendRequest) else None
+def _keyed(asked: Any) -> list[Any]:
+    """Returns the parts of a message that need an idempotency key to be retried."""
+    name = asked.DESCRIPTOR.name
+    if name in _KEYED:
+        return [asked]
+    if name == "GetContextRequest" and asked.HasField("append"):
+        return [asked.append]
+    if name == "BatchDocumentsRequest":
+        return [it.put for it in asked.operations if it.HasField("put")]
+    return []
 
 
 class _Forks:
@@ -342,16 +336,16 @@ class _Tries:
     """Decides whether and when a failed call is retried."""
 
     def __init__(
-        self, call: Call[Any, Any], request: Any, endpoint: _Endpoint, begun: float, ends: float
+        self, call: Call[Any, Any], asked: Any, endpoint: _Endpoint, begun: float, ends: float
     ) -> None:
-        self._call, self._endpoint, idempotent = call, endpoint, endpoint.idempotent
-        keyed = _keyed(request)
-        unsafe = keyed is not None and not (idempotent or keyed.idempotency_key)
+        self._call, self._endpoint = call, endpoint
+        keyed = _keyed(asked)
+        unsafe = any(not part.idempotency_key for part in keyed)
         # A window's append is done before the window is rejected.
-        self._is_undone = keyed is None or keyed is request
-        unsafe |= call.name == "Remember" and not request.idempotency_key
-        # With an expected version, the repetition of a completed call fails.
-        unsafe |= keyed is None and _is_conditional(request)
+        self._is_undone = call.name != "GetContext" or not keyed
+        unsafe |= call.name == "Remember" and not asked.idempotency_key
+        # With an expected version, the repetition of a completed deletion fails.
+        unsafe |= _is_conditional(asked)
         self._repeatable = call.repeatable and not unsafe
         self._gives_up, self._ends = begun + FIRST_CONTACT, ends
         self._pause = FIRST_PAUSE
@@ -388,11 +382,12 @@ class _Tries:
         return pause
 
 
-def _is_conditional(request: Any) -> bool:
-    if isinstance(request, BatchDocumentsRequest):
-        operations = ((it.put, it.delete) for it in request.operations)
-        return any(_is_conditional(it) for pair in operations for it in pair if it)
-    return getattr(request, "expected_version", None) is not None
+def _is_conditional(asked: Any) -> bool:
+    """Whether a message deletes a document with an expected version."""
+    name = asked.DESCRIPTOR.name
+    if name == "BatchDocumentsRequest":
+        return any(it.HasField("delete") and _is_conditional(it.delete) for it in asked.operations)
+    return name == "DeleteDocumentRequest" and asked.HasField("expected_version")
 
 
 class Client(SyncCalls):
@@ -401,8 +396,8 @@ class Client(SyncCalls):
     `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`, by default `MEMOIRD_ADDR` or
     the daemon on this machine. `key` is the tenant's API key, by default `MEMOIRD_KEY`. `timeout`
     is the time limit of a call in seconds, including retries. A client that has never reached a
-    daemon gives up after 3 s. With `idempotent`, each change of a session has a generated
-    idempotency key, and is retried if its response is lost.
+    daemon gives up after 3 s. With `idempotent`, each change of a session and each put of a
+    document has a generated idempotency key, and is retried if its response is lost.
     """
 
     def __init__(
@@ -476,7 +471,7 @@ class Client(SyncCalls):
                 raise _closed() from closed
             except grpc.RpcError as failure:
                 self._look_whether_closed()
-                tries = tries or _Tries(call, request, endpoint, begun, ends)
+                tries = tries or _Tries(call, asked, endpoint, begun, ends)
                 time.sleep(tries.pause_after(failure))
                 left = tries.left()
             else:
@@ -620,7 +615,7 @@ class AsyncClient(AsyncCalls):
                 endpoint.was_reached = True
                 return call.read(message)  # type: ignore[no-any-return]
             except grpc.RpcError as failure:
-                tries = tries or _Tries(call, request, endpoint, begun, ends)
+                tries = tries or _Tries(call, asked, endpoint, begun, ends)
                 await asyncio.sleep(tries.pause_after(failure))
                 left = tries.left()
             except (asyncio.CancelledError, grpc.aio.UsageError):

@@ -665,6 +665,12 @@ class PutDocumentRequest:
     """
     ttl: timedelta | None = None
     """Time to live from now on, at most ten years. If unset, the document does not expire."""
+    idempotency_key: str = ""
+    """Idempotency key of this document, at most 256 bytes. A repeat within 24 hours stores nothing
+    and returns the document as the first call stored it, also if it has a newer version or was
+    deleted since. Only the newest 100,000 keys of a tenant are remembered, with those of
+    Remember. DeleteDocuments with `erase` removes the keys of the documents that it deletes.
+    """
 
     @property
     def value(self) -> Any:
@@ -678,6 +684,8 @@ class PutDocumentResponse:
 
     document: Document | None = None
     """Without its value."""
+    duplicate: bool = False
+    """Whether this repeats an earlier `idempotency_key`. Then nothing was stored."""
 
 
 @dataclass(slots=True)
@@ -688,7 +696,7 @@ class DeleteDocumentRequest:
     """The parts of its namespace."""
     key: str = ""
     expected_version: int | None = None
-    """As in PutDocumentRequest."""
+    """As in PutDocumentRequest. A late repetition then deletes no newer document."""
 
 
 @dataclass(slots=True)
@@ -857,6 +865,8 @@ class DocumentResult:
     """For a get, the document if it exists. For a put, the document without its value."""
     deleted: bool = False
     """For a delete, whether the document existed."""
+    duplicate: bool = False
+    """For a put, as in PutDocumentResponse."""
 
 
 @dataclass(slots=True)

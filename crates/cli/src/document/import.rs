@@ -65,6 +65,7 @@ async fn store(target: &Target, document: Document) -> Result<bool, CliError> {
         }),
         expected_version: Some(0),
         ttl: ttl.and_then(|ttl| prost_types::Duration::try_from(ttl).ok()),
+        ..PutDocumentRequest::default()
     };
     match target.call(&request).await {
         Ok(_) => Ok(true),

@@ -4,6 +4,7 @@ mod filter;
 
 use std::time::Duration;
 
+use memoird_core::idempotency::{Fingerprint, IdempotencyKey, fingerprint};
 use memoird_core::time::Timestamp;
 
 use super::MemoryLimits;
@@ -67,6 +68,16 @@ pub struct DocumentPut {
     pub expected_version: Option<u64>,
     /// Lifetime from now.
     pub ttl: Option<Duration>,
+    /// Idempotency key, in the scope of the document.
+    pub idempotency: Option<IdempotencyKey>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredDocument {
+    /// The document as it was stored, by this put or the original one. Without its value.
+    pub document: Document,
+    /// Whether the idempotency key was already used, so that nothing was stored.
+    pub duplicate: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -85,9 +96,10 @@ pub enum DocumentOperation {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum DocumentOutcome {
-    /// The document read by a get, or stored by a put. After a put, without its value.
+    /// The document read by a get.
     Document(Document),
     Absent,
+    Stored(StoredDocument),
     /// Whether a delete found the document.
     Deleted(bool),
 }
@@ -306,6 +318,10 @@ impl DocumentName {
         }
         let key = checked_key("key", key)?;
         Ok(Self { namespace, key })
+    }
+
+    pub(crate) fn digest(&self) -> Fingerprint {
+        fingerprint([self.namespace.as_bytes(), self.key.as_bytes()])
     }
 }
 

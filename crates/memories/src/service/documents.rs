@@ -9,7 +9,7 @@ use super::storage::MemoryStorage;
 use crate::error::MemoryError;
 use crate::rules::documents::{
     Document, DocumentDelete, DocumentGet, DocumentOperation, DocumentOutcome, DocumentPage,
-    DocumentPut, DocumentQuery, DocumentRange, NamespacePage, NamespaceQuery,
+    DocumentPut, DocumentQuery, DocumentRange, NamespacePage, NamespaceQuery, StoredDocument,
 };
 use crate::store::{MemoryReader, MemoryWriter};
 
@@ -43,11 +43,16 @@ impl Documents {
         found.ok_or(MemoryError::DocumentNotFound { key })
     }
 
-    /// Stores a document and returns it without its value, once it is durable.
+    /// Stores a document. Returns once it is durable.
     ///
     /// # Errors
-    /// [`MemoryError::StaleVersion`], [`MemoryError::DocumentsFull`], or if the write fails.
-    pub async fn put(&self, tenant: &Tenant, put: DocumentPut) -> Result<Document, MemoryError> {
+    /// [`MemoryError::StaleVersion`], [`MemoryError::DocumentsFull`], a reused idempotency key, or
+    /// if the write fails.
+    pub async fn put(
+        &self,
+        tenant: &Tenant,
+        put: DocumentPut,
+    ) -> Result<StoredDocument, MemoryError> {
         let (config, now) = (self.storage.config(), self.storage.now());
         let write = move |writer: &MemoryWriter<'_>| writer.put_document(&put, &config.limits, now);
         self.storage.write(&tenant.id, write).await
@@ -69,7 +74,7 @@ impl Documents {
 
     /// Deletes all documents of a range in steps.
     ///
-    /// With `erase`, also clears them from the disk's pages.
+    /// With `erase`, also deletes their idempotency keys, and clears both from the disk's pages.
     ///
     /// Returns the number of deleted documents, and whether no trace of them is left on disk.
     ///
@@ -86,8 +91,9 @@ impl Documents {
         let mut removed = 0;
         loop {
             let range = range.clone();
-            let step =
-                move |writer: &MemoryWriter<'_>| writer.delete_documents_step(&range, ROWS_MAX);
+            let step = move |writer: &MemoryWriter<'_>| {
+                writer.delete_documents_step(&range, ROWS_MAX, erase)
+            };
             match self.storage.write(&tenant.id, step).await? {
                 0 => break,
                 step => removed += step,

@@ -5,6 +5,7 @@
 //! tenant's documents and their bytes are stored separately. A filtered list checks a bounded
 //! number of documents.
 
+use memoird_core::idempotency::fingerprint;
 use memoird_core::time::Timestamp;
 use rusqlite::{ToSql, params};
 
@@ -19,7 +20,7 @@ use crate::rules::MemoryLimits;
 use crate::rules::documents::{
     Document, DocumentDelete, DocumentFilter, DocumentGet, DocumentName, DocumentOperation,
     DocumentOutcome, DocumentPage, DocumentPut, DocumentQuery, DocumentRange, DocumentValue,
-    NamespacePage, NamespacePath, NamespaceQuery,
+    NamespacePage, NamespacePath, NamespaceQuery, StoredDocument,
 };
 
 /// Bytes of values after which a page ends. By default, clients accept messages of 4 MiB.
@@ -284,7 +285,7 @@ impl MemoryWriter<'_> {
                     .and_then(|found| DocumentOutcome::from_get(found, &mut bytes_left)),
                 DocumentOperation::Put(put) => {
                     let put = self.put_document(put, limits, at);
-                    put.map(DocumentOutcome::Document)
+                    put.map(DocumentOutcome::Stored)
                 }
                 DocumentOperation::Delete(delete) => {
                     let deleted = self.delete_document(delete, at);
@@ -313,14 +314,34 @@ impl MemoryWriter<'_> {
         Ok(found)
     }
 
-    /// Stores a document and returns it without its value.
+    /// Stores a document, unless its idempotency key was already used.
     ///
     /// Replaces a damaged one, unless the request depends on its version.
     ///
     /// # Errors
     /// [`MemoryError::StaleVersion`], [`MemoryError::DocumentDamaged`],
-    /// [`MemoryError::DocumentsFull`].
+    /// [`MemoryError::DocumentsFull`], a reused idempotency key.
     pub fn put_document(
+        &self,
+        put: &DocumentPut,
+        limits: &MemoryLimits,
+        at: Timestamp,
+    ) -> StoreResult<StoredDocument> {
+        if let Some(document) = self.put_before(put, limits, at)? {
+            return Ok(StoredDocument {
+                document,
+                duplicate: true,
+            });
+        }
+        let document = self.store_document(put, limits, at)?;
+        self.keep_put(put, &document, limits)?;
+        Ok(StoredDocument {
+            document,
+            duplicate: false,
+        })
+    }
+
+    fn store_document(
         &self,
         put: &DocumentPut,
         limits: &MemoryLimits,
@@ -417,18 +438,29 @@ impl MemoryWriter<'_> {
 
     /// Deletes up to `count_max` documents of a range, including expired ones.
     ///
-    /// Returns how many were deleted; 0 if none are left.
+    /// With `with_keys`, also deletes their idempotency keys. Returns how many documents were
+    /// deleted; 0 if none are left.
     pub fn delete_documents_step(
         &self,
         range: &DocumentRange,
         count_max: usize,
+        with_keys: bool,
     ) -> StoreResult<u64> {
-        let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path)
-            FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
+        let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path),
+            path, key FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
             WHERE path >= ? AND path < ? AND key >= ? AND key < ? LIMIT ?";
         let (paths, keys) = (range.paths(), range.keys());
         let parameters = params![paths.0, paths.1, keys.0, keys.1, limit(count_max)];
-        let gone = self.all(sql, parameters, read_gone)?;
+        let found = self.all(sql, parameters, |row| {
+            let digest = fingerprint([&row.get::<Vec<u8>>(3)?[..], &row.get::<Vec<u8>>(4)?]);
+            Ok((read_gone(row)?, digest))
+        })?;
+        let (gone, digests): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        if with_keys {
+            for digest in digests {
+                self.run("DELETE FROM keys WHERE memory = ?", params![digest])?;
+            }
+        }
         self.remove_documents(&gone)
     }
 

@@ -80,6 +80,10 @@ fn fill(memories: &TenantMemories) {
                     value: DocumentValue::Bytes(vec![0, number]),
                     ttl: None,
                     expected_version: None,
+                    idempotency: Some(IdempotencyKey {
+                        key: [2; 16],
+                        content: [3; 16],
+                    }),
                 };
                 writer.put_document(&put, &limits(), at(1))?;
             }

@@ -22,13 +22,14 @@ fn put(key: &str, ttl: Option<Duration>) -> DocumentPut {
         value: DocumentValue::Json("1".to_owned()),
         expected_version: None,
         ttl,
+        idempotency: None,
     }
 }
 
 impl Bot {
     async fn put(&self, put: DocumentPut) -> Document {
         let stored = self.memories.documents.put(&self.tenant, put).await;
-        stored.unwrap()
+        stored.unwrap().document
     }
 
     async fn document(&self, key: &str, ttl: Option<Duration>) -> Result<Document, MemoryError> {

@@ -225,12 +225,14 @@ fn put_expecting(key: &str, expected_version: Option<u64>) -> DocumentPut {
         value: DocumentValue::Json("1".to_owned()),
         expected_version,
         ttl: Some(HOUR),
+        idempotency: None,
     }
 }
 
 fn put(kit: &Kit, key: &str, expected_version: Option<u64>) -> Document {
     let put = put_expecting(key, expected_version);
-    kit.write(move |writer| writer.put_document(&put, &limits(), at(1)))
+    let put = kit.write(move |writer| writer.put_document(&put, &limits(), at(1)));
+    put.document
 }
 
 fn document(kit: &Kit, key: &str) -> Result<Option<Document>, MemoryError> {

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use memoird_core::CoreError;
+use memoird_core::idempotency::{IdempotencyKey, fingerprint};
 use memoird_memories::MemoryError;
 use memoird_memories::rules::MemoryLimits;
 use memoird_memories::rules::documents::{
     Document, DocumentDelete, DocumentFilter, DocumentGet, DocumentName, DocumentOperation,
     DocumentOutcome, DocumentPut, DocumentQuery, DocumentRange, DocumentValue, NamespacePath,
-    NamespaceQuery,
+    NamespaceQuery, StoredDocument,
 };
 
 use crate::kit::{Kit, at, contains, limits};
@@ -34,6 +36,18 @@ fn put(namespace: &str, key: &str, json: &str) -> DocumentPut {
         value: DocumentValue::Json(json.to_owned()),
         expected_version: None,
         ttl: None,
+        idempotency: None,
+    }
+}
+
+/// A put with an idempotency key.
+fn put_keyed(key: &str, json: &str, name: u8) -> DocumentPut {
+    DocumentPut {
+        idempotency: Some(IdempotencyKey {
+            key: [name; 16],
+            content: fingerprint([json.as_bytes()]),
+        }),
+        ..put("a", key, json)
     }
 }
 
@@ -46,6 +60,10 @@ fn json(document: &Document) -> &str {
 
 impl Kit {
     fn put_at(&self, hours: i64, put: DocumentPut) -> Document {
+        self.put_outcome(hours, put).document
+    }
+
+    fn put_outcome(&self, hours: i64, put: DocumentPut) -> StoredDocument {
         self.write(move |writer| writer.put_document(&put, &limits(), at(hours)))
     }
 
@@ -409,6 +427,77 @@ fn namespaces_are_listed_once_up_to_depth() {
 }
 
 #[test]
+fn repeated_put_with_key_stores_nothing() {
+    let kit = Kit::new();
+    kit.put("a", "k", "0");
+    let first = DocumentPut {
+        ttl: Some(HOUR * 40),
+        expected_version: Some(1),
+        ..put_keyed("k", "1", 7)
+    };
+    let stored = kit.put_outcome(1, first.clone());
+    assert!(!stored.duplicate && stored.document.version == 2);
+    kit.put_at(2, put("a", "k", "2"));
+    for hours in [3, 24] {
+        let again = kit.put_outcome(hours, first.clone());
+        assert!(again.duplicate);
+        assert_eq!(again.document, stored.document);
+        let newest = kit.document_at(hours, "a", "k").unwrap();
+        assert_eq!((newest.version, json(&newest)), (3, "2"));
+    }
+    let reused = put_keyed("k", "other", 7);
+    let refused = kit.refusal(move |writer| writer.put_document(&reused, &limits(), at(3)));
+    let expected = MemoryError::Core(CoreError::IdempotencyKeyReused);
+    assert_eq!(refused.to_string(), expected.to_string());
+    // A key belongs to its document, and the deletion of the document does not remove it.
+    assert!(!kit.put_outcome(3, put_keyed("other", "1", 7)).duplicate);
+    let delete = DocumentDelete {
+        name: name("a", "k"),
+        expected_version: None,
+    };
+    assert!(kit.write(move |writer| writer.delete_document(&delete, at(4))));
+    let again = [
+        DocumentOperation::Put(first.clone()),
+        DocumentOperation::Put(put_keyed("batch", "1", 8)),
+        DocumentOperation::Put(put_keyed("batch", "1", 8)),
+    ];
+    let outcomes = kit.write(move |writer| writer.document_batch(&again, &limits(), at(5)));
+    let duplicates = outcomes.iter().map(|outcome| match outcome {
+        DocumentOutcome::Stored(stored) => stored.duplicate,
+        other => panic!("{other:?}"),
+    });
+    assert!(duplicates.eq([true, false, true]));
+    assert_eq!(kit.document_at(5, "a", "k"), None);
+    let later = DocumentPut {
+        expected_version: None,
+        ..first
+    };
+    assert!(!kit.put_outcome(26, later).duplicate, "it has expired");
+    kit.check_counts();
+    kit.check_indexes();
+}
+
+#[test]
+fn erased_documents_lose_their_keys() {
+    let kit = Kit::new();
+    for key in ["1", "2"] {
+        kit.put_at(0, put_keyed(key, "1", 7));
+    }
+    let only = |key: &str| DocumentRange {
+        namespace: path("a"),
+        key_prefix: key.to_owned(),
+        ..DocumentRange::default()
+    };
+    for (key, with_keys) in [("1", true), ("2", false)] {
+        let range = only(key);
+        let removed = kit.write(move |writer| writer.delete_documents_step(&range, 20, with_keys));
+        assert_eq!(removed, 1);
+        let again = kit.put_outcome(1, put_keyed(key, "1", 7));
+        assert_eq!(again.duplicate, !with_keys, "{key}");
+    }
+}
+
+#[test]
 fn namespace_is_deleted_in_steps_without_traces() {
     let kit = Kit::new();
     for number in 0..25 {
@@ -423,7 +512,7 @@ fn namespace_is_deleted_in_steps_without_traces() {
     let mut steps = Vec::new();
     loop {
         let range = range.clone();
-        match kit.write(move |writer| writer.delete_documents_step(&range, 20)) {
+        match kit.write(move |writer| writer.delete_documents_step(&range, 20, false)) {
             0 => break,
             removed => steps.push(removed),
         }
@@ -450,7 +539,7 @@ fn document_limits_apply() {
         kit.memories
             .write_one(move |writer| writer.put_document(&order, &small, at(hours)))
     };
-    let is_full = |answer: Result<Document, MemoryError>| {
+    let is_full = |answer: Result<StoredDocument, MemoryError>| {
         assert!(
             matches!(answer, Err(MemoryError::DocumentsFull { .. })),
             "{answer:?}"
@@ -503,14 +592,14 @@ fn batch_is_atomic() {
         move |writer| writer.document_batch(&all, &limits(), at(0))
     });
     let [
-        DocumentOutcome::Document(made),
+        DocumentOutcome::Stored(made),
         DocumentOutcome::Document(read),
         rest @ ..,
     ] = &done[..]
     else {
         panic!("{done:?}");
     };
-    assert_eq!((made.version, json(read)), (1, "2"));
+    assert_eq!((made.document.version, json(read)), (1, "2"));
     let expected = [
         DocumentOutcome::Deleted(true),
         DocumentOutcome::Absent,

@@ -144,7 +144,8 @@ impl Kit {
             "SELECT count(*) FROM places WHERE no NOT IN
                  (SELECT no FROM memories WHERE superseded_by IS NULL)",
             "SELECT count(*) FROM recall_events WHERE memory NOT IN (SELECT id FROM memories)",
-            "SELECT count(*) FROM keys WHERE memory NOT IN (SELECT id FROM memories)",
+            "SELECT count(*) FROM keys WHERE version IS NULL
+                 AND memory NOT IN (SELECT id FROM memories)",
             "SELECT count(*) - (SELECT memories FROM state) FROM memories",
             "SELECT count(*) FROM memories WHERE partition <> no >> 32",
         ] {

@@ -27,6 +27,8 @@ ALTER TABLE memories DROP COLUMN external_key;
 ALTER TABLE memories DROP COLUMN metadata;
 DROP INDEX memories_unchecked;
 ALTER TABLE memories DROP COLUMN checksum;
+ALTER TABLE keys DROP COLUMN version;
+ALTER TABLE keys DROP COLUMN created;
 PRAGMA user_version = 2;
 ";
 

@@ -34,8 +34,10 @@ pub(crate) async fn put_document(call: ApiCall<PutDocumentRequest>) -> Reply<Put
     let put = call.api.heavy.run(&tenant.id, bytes, read).await?;
     caller.key.check()?;
     let stored = call.api.memories.documents.put(&tenant, put).await?;
-    let document = Some(document::document(stored));
-    Ok(PutDocumentResponse { document })
+    Ok(PutDocumentResponse {
+        document: Some(document::document(stored.document)),
+        duplicate: stored.duplicate,
+    })
 }
 
 pub(crate) async fn delete_document(

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use memoird_core::hex;
+use memoird_core::idempotency::fingerprint;
 use memoird_core::time::Timestamp;
 use memoird_memories::rules::MemoryLimits;
 use memoird_memories::rules::documents::{
@@ -29,7 +30,8 @@ pub(crate) fn get(request: v1::GetDocumentRequest) -> Result<DocumentGet, Refusa
 pub(crate) fn put_bytes(request: &v1::PutDocumentRequest) -> usize {
     match &request.value {
         Some(Value::Json(text)) => text.len(),
-        // Bytes are not parsed.
+        // Bytes are not parsed. With an idempotency key, their digest is computed.
+        Some(Value::Bytes(bytes)) if !request.idempotency_key.is_empty() => bytes.len(),
         Some(Value::Bytes(_)) | None => 0,
     }
 }
@@ -46,11 +48,21 @@ pub(crate) fn put(
             return Err(invalid("value", "is missing; send json or bytes"));
         }
     };
+    let (value, ttl) = (value.checked(limits)?, ttl(request.ttl)?);
+    let content = || {
+        let form = match value {
+            DocumentValue::Json(_) => "json",
+            DocumentValue::Bytes(_) => "bytes",
+        };
+        let ttl_ms = ttl.map_or(0, |ttl| ttl.as_millis()).to_le_bytes();
+        fingerprint([form.as_bytes(), value.as_bytes(), &ttl_ms])
+    };
     Ok(DocumentPut {
+        idempotency: from::idempotency(&request.idempotency_key, content)?,
         name,
-        value: value.checked(limits)?,
+        value,
         expected_version: request.expected_version,
-        ttl: ttl(request.ttl)?,
+        ttl,
     })
 }
 
@@ -199,12 +211,17 @@ pub(crate) fn batch_done(outcomes: Vec<DocumentOutcome>) -> v1::BatchDocumentsRe
     let result = |outcome| match outcome {
         DocumentOutcome::Document(found) => v1::DocumentResult {
             document: Some(document(found)),
-            deleted: false,
+            ..v1::DocumentResult::default()
         },
         DocumentOutcome::Absent => v1::DocumentResult::default(),
+        DocumentOutcome::Stored(stored) => v1::DocumentResult {
+            document: Some(document(stored.document)),
+            duplicate: stored.duplicate,
+            ..v1::DocumentResult::default()
+        },
         DocumentOutcome::Deleted(deleted) => v1::DocumentResult {
-            document: None,
             deleted,
+            ..v1::DocumentResult::default()
         },
     };
     v1::BatchDocumentsResponse {

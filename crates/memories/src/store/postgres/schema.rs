@@ -13,7 +13,7 @@ use memoird_postgres::SchemaMigrations;
 pub(super) const TABLES: SchemaMigrations = SchemaMigrations {
     schema: "memoird_memories",
     first_version: 1,
-    steps: &[V1, V2, V3, V4, V5],
+    steps: &[V1, V2, V3, V4, V5, V6],
 };
 
 /// The table of vectors, if the database has pgvector.
@@ -422,6 +422,14 @@ const V5: &str = add_checksums!(
     "documents",
     "namespace, key, version, created, updated, expires, form, value"
 );
+
+/// Adds idempotency keys of puts of documents. A daemon of an older version stores none.
+const V6: &str = "
+LOCK TABLE memoird_tenant.keys IN ACCESS EXCLUSIVE MODE;
+ALTER TABLE memoird_memories.keys ADD COLUMN version bigint, ADD COLUMN created bigint;
+CREATE OR REPLACE VIEW memoird_tenant.keys AS SELECT * FROM memoird_memories.keys
+    WHERE tenant = memoird_memories.tenant();
+";
 
 /// Each vector is stored with the columns that a search filters by.
 const VECTORS_V1: &str = "

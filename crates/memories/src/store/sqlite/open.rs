@@ -20,7 +20,7 @@ const APPLICATION_ID: i64 = 0x6d65_6d6d;
 /// Migration steps. `PRAGMA user_version` counts the steps taken.
 ///
 /// A released step is never changed. New steps are appended.
-const MIGRATIONS: [&str; 8] = [V1, V2, V3, V4, V5, V6, V7, V8];
+const MIGRATIONS: [&str; 9] = [V1, V2, V3, V4, V5, V6, V7, V8, V9];
 
 /// The initial schema.
 ///
@@ -143,6 +143,15 @@ ALTER TABLE documents ADD COLUMN checksum INTEGER;
 CREATE INDEX memories_unchecked ON memories (no) WHERE checksum IS NULL;
 CREATE INDEX documents_unchecked ON documents (no) WHERE checksum IS NULL;
 ";
+
+/// Adds idempotency keys of puts of documents, with the version and the creation time of the document.
+///
+/// `memory` is a digest of the document's name then.
+const V9: &str = "
+ALTER TABLE keys ADD COLUMN version INTEGER;
+ALTER TABLE keys ADD COLUMN created INTEGER;
+";
+
 /// First schema with checksums.
 const CHECKSUMS_SINCE: i64 = 8;
 
