@@ -5,10 +5,11 @@
 //! turn is stored once and in order, every end is delivered, and all daemons agree. `just chaos`
 //! runs it for longer.
 
+mod changer;
+mod rounds;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,16 +22,19 @@ use tokio::task::{JoinSet, LocalSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status};
 
+use self::changer::Changer;
+use self::rounds::{Rounds, variable};
 use crate::data::cluster::member_setup;
 use crate::data::postgres::proxy::{NetworkFaults, behind_proxy};
 use crate::data::postgres::server::{Server, ServerOptions};
 use crate::harness::{
-    Clock, Daemon, Seed, Sessions, append, delivered_before_kill, eventually, field, http_get,
-    journal, keyed, live, seeds_factor, text_of, user, wall_ms,
+    Clock, Daemon, Documents, Memories, Seed, Sessions, append, delivered_before_kill, eventually,
+    field, http_get, journal, keyed, live, text_of, user, wall_ms,
 };
 
 const SEED: u64 = 20_261_125;
 const WRITERS: usize = 15;
+const CHANGERS: usize = 3;
 /// Duration of the failures in a round.
 const TROUBLE: Duration = Duration::from_secs(50);
 /// A slower call is retried on another daemon.
@@ -41,13 +45,31 @@ const CALM_TIME_MAX: Duration = Duration::from_secs(90);
 /// State shared by all tasks of a round.
 struct Chaos {
     server: Server,
-    /// A client per daemon. `None` while the daemon is down.
-    clients: Mutex<Vec<Option<Sessions>>>,
+    /// Clients of each daemon. `None` while the daemon is down.
+    clients: Mutex<Vec<Option<Clients>>>,
     /// Injected failures by kind.
     troubles: Mutex<BTreeMap<&'static str, u64>>,
     is_calm: AtomicBool,
     is_over: AtomicBool,
     turns: AtomicU64,
+}
+
+/// Clients of one daemon.
+#[derive(Clone)]
+struct Clients {
+    sessions: Sessions,
+    memories: Memories,
+    documents: Documents,
+}
+
+impl Clients {
+    fn of(daemon: &Daemon) -> Self {
+        Self {
+            sessions: daemon.sessions(),
+            memories: daemon.memories(),
+            documents: daemon.documents(),
+        }
+    }
 }
 
 /// A daemon with its network proxy and its clock.
@@ -94,8 +116,8 @@ fn some_ms(random: &mut Seed, from: usize, to: usize) -> Duration {
 }
 
 impl Chaos {
-    /// A client of a random daemon, or `None` if that daemon is down.
-    fn random_client(&self, random: &mut Seed) -> Option<Sessions> {
+    /// Clients of a random daemon, or `None` if that daemon is down.
+    fn random_clients(&self, random: &mut Seed) -> Option<Clients> {
         let clients = self.clients.lock().expect("nobody panics");
         clients[random.below(clients.len())].clone()
     }
@@ -173,7 +195,7 @@ impl Member {
     }
 
     async fn inject_failure(&mut self, chaos: &Chaos) -> &'static str {
-        let set = |client: Option<Sessions>| {
+        let set = |client: Option<Clients>| {
             chaos.clients.lock().expect("nobody panics")[self.place] = client;
         };
         match self.random.below(10) {
@@ -181,19 +203,19 @@ impl Member {
                 set(None);
                 self.daemon.kill9().await;
                 self.daemon.supervise().await;
-                set(Some(self.daemon.sessions()));
+                set(Some(Clients::of(&self.daemon)));
                 "kills"
             }
             2 => {
                 set(None);
                 self.daemon.stop().await;
                 self.daemon.supervise().await;
-                set(Some(self.daemon.sessions()));
+                set(Some(Clients::of(&self.daemon)));
                 "restarts"
             }
             3 | 4 => {
                 // The daemon stays listed, so calls to it hang.
-                let most = [1_000, 3_000, 10_000][self.random.below(3)];
+                let most = [1_000, 3_000, 20_000][self.random.below(3)];
                 self.daemon.signal("-STOP");
                 sleep(some_ms(&mut self.random, 100, most)).await;
                 self.daemon.signal("-CONT");
@@ -240,14 +262,14 @@ async fn until_answered<T>(
     chaos: &Chaos,
     random: &mut Seed,
     writer: usize,
-    call: impl AsyncFn(&mut Sessions) -> Result<T, Status>,
+    call: impl AsyncFn(&mut Clients) -> Result<T, Status>,
 ) -> T {
     loop {
-        let Some(mut client) = chaos.random_client(random) else {
+        let Some(mut clients) = chaos.random_clients(random) else {
             sleep(Duration::from_millis(5)).await;
             continue;
         };
-        match timeout(CALL_TIME_MAX, call(&mut client)).await {
+        match timeout(CALL_TIME_MAX, call(&mut clients)).await {
             Ok(Ok(answer)) => return answer,
             Ok(Err(refused)) => match refused.code() {
                 Code::Unavailable
@@ -311,6 +333,7 @@ impl Writer {
         chaos: &Chaos,
         call: impl AsyncFn(&mut Sessions) -> Result<T, Status>,
     ) -> T {
+        let call = async |clients: &mut Clients| call(&mut clients.sessions).await;
         until_answered(chaos, &mut self.random, self.name, call).await
     }
 
@@ -325,7 +348,8 @@ impl Writer {
             let mut random = Seed::new(self.random.below(1 << 32) as u64);
             let request = keyed(&self.session, &text, [user(&text)]);
             contenders.spawn_local(async move {
-                let append = async |client: &mut Sessions| client.append(request.clone()).await;
+                let append =
+                    async |clients: &mut Clients| clients.sessions.append(request.clone()).await;
                 let answer = until_answered(&chaos, &mut random, name, append).await;
                 let answer = answer.into_inner();
                 (answer.last_seq, answer.duplicate)
@@ -528,7 +552,13 @@ async fn seen(client: &mut Sessions, session: &str) -> String {
 }
 
 /// Checks all guarantees after the failures have stopped.
-async fn check(chaos: &Chaos, database: &str, members: &[Member], writers: &[Writer]) {
+async fn check(
+    chaos: &Chaos,
+    database: &str,
+    members: &[Member],
+    writers: &[Writer],
+    changers: &[Changer],
+) {
     for member in members {
         eventually("it is ready", async || {
             let page = http_get(member.daemon.admin_addr(), "/readyz").await;
@@ -603,12 +633,33 @@ async fn check(chaos: &Chaos, database: &str, members: &[Member], writers: &[Wri
     assert_eq!(lists.len(), 1, "{lists:?}");
     // The database holds no other turns and no gaps, and heads match their turns.
     let said: u64 = writers.iter().map(|writer| writer.next).sum();
-    assert_eq!(number("SELECT count(*) FROM memoird.turns"), said);
-    let wrong = "SELECT count(*) FROM memoird.generations g, LATERAL
-                     (SELECT count(*) turns, max(seq) last FROM memoird.turns t
-                      WHERE t.generation = g.generation) there
-                 WHERE g.last_seq <> there.turns OR there.turns <> coalesce(there.last, 0)";
-    assert_eq!(number(wrong), 0, "heads that differ from their turns");
+    let of_writers = format!(
+        "convert_from(g.session, 'UTF8') NOT LIKE '{}%'",
+        changer::PREFIX
+    );
+    let turns = format!(
+        "SELECT count(*) FROM memoird.turns JOIN memoird.generations g USING (generation)
+         WHERE {of_writers}"
+    );
+    assert_eq!(number(&turns), said);
+    let wrong = format!(
+        "SELECT count(*) FROM memoird.generations g, LATERAL
+             (SELECT count(*) turns, max(seq) last FROM memoird.turns t
+              WHERE t.generation = g.generation) there
+         WHERE {of_writers}
+             AND (g.last_seq <> there.turns OR there.turns <> coalesce(there.last, 0))"
+    );
+    assert_eq!(number(&wrong), 0, "heads that differ from their turns");
+    let mut all: Vec<_> = members
+        .iter()
+        .map(|member| Clients::of(&member.daemon))
+        .collect();
+    for changer in changers {
+        for clients in &mut all {
+            changer.check(clients).await;
+        }
+        changer.erase(&mut all).await;
+    }
 }
 
 /// Runs a round and describes what happened in it.
@@ -627,7 +678,9 @@ async fn round(
         let random = Seed::new(seed * 10 + place as u64);
         members.push(Member::begin(place, &words, random, env).await);
     }
-    let clients = members.iter().map(|member| Some(member.daemon.sessions()));
+    let clients = members
+        .iter()
+        .map(|member| Some(Clients::of(&member.daemon)));
     let chaos = Arc::new(Chaos {
         server,
         clients: Mutex::new(clients.collect()),
@@ -639,6 +692,10 @@ async fn round(
     let mut writing = JoinSet::new();
     for name in 0..WRITERS {
         writing.spawn_local(Writer::new(name, seed).write(Arc::clone(&chaos)));
+    }
+    let mut changing = JoinSet::new();
+    for name in 0..CHANGERS {
+        changing.spawn_local(Changer::new(name, seed).change(Arc::clone(&chaos)));
     }
     let mut suffering = JoinSet::new();
     for member in members {
@@ -654,68 +711,10 @@ async fn round(
     chaos.is_over.store(true, Ordering::Relaxed);
     let writers = timeout(CALM_TIME_MAX, writing.join_all()).await;
     let writers = writers.expect("everybody is answered once it is calm");
-    check(&chaos, &database, &members, &writers).await;
+    let changers = timeout(CALM_TIME_MAX, changing.join_all()).await;
+    let changers = changers.expect("everybody is answered once it is calm");
+    check(&chaos, &database, &members, &writers, &changers).await;
     format!("{count} daemons, {}", chaos.describe_troubles())
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "variables of the environment say how long this test goes on"
-)]
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-/// The completed rounds, one line each.
-struct Rounds {
-    file: Option<PathBuf>,
-    /// Stops after this total duration in milliseconds. `None`: after as many rounds as seeds.
-    ms_max: Option<i64>,
-    made: u64,
-    ms: i64,
-}
-
-impl Rounds {
-    /// Continues the rounds in `MEMOIRD_CHAOS_DIR`, for `MEMOIRD_CHAOS_MINUTES` in total.
-    fn open() -> Self {
-        let file = variable("MEMOIRD_CHAOS_DIR").map(|dir| PathBuf::from(dir).join("chaos.tsv"));
-        let minutes = variable("MEMOIRD_CHAOS_MINUTES");
-        let minutes = minutes.map(|text| text.parse::<i64>().expect("MEMOIRD_CHAOS_MINUTES"));
-        let known = file.as_ref().map(std::fs::read_to_string);
-        let known = known.and_then(Result::ok).unwrap_or_default();
-        let ms = |line: &str| line.split('\t').nth(1)?.parse::<i64>().ok();
-        Self {
-            file,
-            ms_max: minutes.map(|minutes| minutes * 60_000),
-            made: known.lines().count() as u64,
-            ms: known.lines().filter_map(ms).sum(),
-        }
-    }
-
-    fn goes_on(&self) -> bool {
-        match self.ms_max {
-            Some(ms_max) => self.ms < ms_max,
-            None => self.made < seeds_factor(),
-        }
-    }
-
-    #[allow(
-        clippy::print_stdout,
-        reason = "who lets it run for long wants to see how far it is"
-    )]
-    fn keep(&mut self, seed: u64, ms: i64, outcome: &str, what: &str) {
-        let line = format!("{seed}\t{ms}\t{outcome}\t{what}");
-        println!("{line}");
-        if let Some(file) = &self.file {
-            let file = std::fs::File::options()
-                .create(true)
-                .append(true)
-                .open(file);
-            writeln!(file.expect("a file for results"), "{line}").expect("room for a line");
-        }
-        self.made += 1;
-        self.ms += ms;
-    }
 }
 
 #[tokio::test]
