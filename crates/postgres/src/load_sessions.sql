@@ -37,7 +37,10 @@ BEGIN
             last_seq, kept, turns, bytes, tokens, partial, state_version, ended_ms, ended_at,
             reason, newest_seq, compaction, options, stamp, json, cuts, runs
         FROM memoird.generations AS g
-        WHERE g.tenant = row_tenant[i] AND g.session = row_session[i] AND g.ended_at IS NULL;
+        WHERE g.tenant = row_tenant[i] AND g.session >= row_session[i] AND g.session <= row_session[i]
+            AND g.ended_at IS NULL
+        -- Without an order, a plan made while the table is small may use the index on `used`.
+        ORDER BY g.session LIMIT 1;
         CONTINUE WHEN NOT FOUND;
         place := i;
         rewound_first := NULL;
