@@ -6,6 +6,8 @@
 //! runs it for longer.
 
 mod changer;
+mod clients;
+mod delivered;
 mod rounds;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,13 +25,15 @@ use tokio::time::{sleep, timeout};
 use tonic::{Code, Status};
 
 use self::changer::Changer;
+use self::clients::Clients;
+use self::delivered::{DeliveredContent, all_delivered_content};
 use self::rounds::{Rounds, variable};
 use crate::data::cluster::member_setup;
 use crate::data::postgres::proxy::{NetworkFaults, behind_proxy};
 use crate::data::postgres::server::{Server, ServerOptions};
 use crate::harness::{
-    Clock, Daemon, Documents, Memories, Seed, Sessions, append, delivered_before_kill, eventually,
-    field, http_get, journal, keyed, live, text_of, user, wall_ms,
+    Clock, Daemon, Seed, Sessions, append, eventually, http_get, journal, keyed, live, text_of,
+    user, wall_ms,
 };
 
 const SEED: u64 = 20_261_125;
@@ -54,24 +58,6 @@ struct Chaos {
     turns: AtomicU64,
 }
 
-/// Clients of one daemon.
-#[derive(Clone)]
-struct Clients {
-    sessions: Sessions,
-    memories: Memories,
-    documents: Documents,
-}
-
-impl Clients {
-    fn of(daemon: &Daemon) -> Self {
-        Self {
-            sessions: daemon.sessions(),
-            memories: daemon.memories(),
-            documents: daemon.documents(),
-        }
-    }
-}
-
 /// A daemon with its network proxy and its clock.
 struct Member {
     place: usize,
@@ -90,6 +76,8 @@ struct Writer {
     /// Acknowledged turns as (seq, number), by generation.
     acked: BTreeMap<String, Vec<(u64, u64)>>,
     next: u64,
+    /// The last end. It is repeated late, once the next generation has started.
+    late_end: Option<EndSessionRequest>,
 }
 
 /// How a writer uses its session.
@@ -303,6 +291,7 @@ impl Writer {
             random: Seed::new(seed * 100 + name as u64),
             acked: BTreeMap::new(),
             next: 0,
+            late_end: None,
         }
     }
 
@@ -382,6 +371,11 @@ impl Writer {
             acked.push((answer.last_seq, self.next));
         }
         self.next += 1;
+        if let Some(request) = self.late_end.take() {
+            let end = async |client: &mut Sessions| client.end_session(request.clone()).await;
+            let answer = self.until_answered(chaos, end).await.into_inner();
+            assert!(answer.duplicate, "{} ended a new generation", self.session);
+        }
     }
 
     /// Asserts that any daemon that replies shows the last acknowledged turn.
@@ -410,8 +404,6 @@ impl Writer {
     }
 
     /// Ends the session, if this kind of session ends.
-    ///
-    /// A retry after a lost reply finds the session ended, or ends the generation that began since.
     async fn end(&mut self, chaos: &Chaos) {
         let session_id = self.session.clone();
         match self.kind {
@@ -422,6 +414,7 @@ impl Writer {
                 let request = ResetSessionRequest {
                     session_id,
                     run_hooks: true,
+                    idempotency_key: format!("reset {}", self.next),
                     ..ResetSessionRequest::default()
                 };
                 let reset =
@@ -434,13 +427,26 @@ impl Writer {
     async fn end_now(&mut self, chaos: &Chaos) {
         let request = EndSessionRequest {
             session_id: self.session.clone(),
+            idempotency_key: format!("end {}", self.random.below(1 << 32)),
             ..EndSessionRequest::default()
         };
         let end = async |client: &mut Sessions| match client.end_session(request.clone()).await {
-            Err(refused) if refused.code() == Code::NotFound => Ok(()),
-            answer => answer.map(drop),
+            // Nothing was live, so the daemon has not stored the key.
+            Err(refused) if refused.code() == Code::NotFound => Ok(None),
+            answer => answer.map(|_| Some(request.clone())),
         };
-        self.until_answered(chaos, end).await;
+        self.late_end = self.until_answered(chaos, end).await;
+    }
+
+    /// A turn that no hook has received, of a session whose every generation ends.
+    fn undelivered(&self, told: &DeliveredContent) -> Option<String> {
+        if !matches!(self.kind, Kind::Expiring | Kind::Contested) {
+            return None;
+        }
+        let lives = told.values().filter(|life| life.session == self.session);
+        let texts: BTreeSet<&String> = lives.flat_map(|life| &life.texts).collect();
+        let mut all = (0..self.next).map(|number| self.text(number));
+        all.find(|text| !texts.contains(text))
     }
 
     /// Asserts that each acknowledged turn is in its generation once, at its seq.
@@ -481,44 +487,6 @@ impl Writer {
             assert_eq!(self.acked.len(), 1, "nobody has ended {}", self.session);
         }
     }
-}
-
-/// Content delivered to hooks, by generation.
-type DeliveredContent = BTreeMap<String, Life>;
-
-/// A generation as delivered to a hook.
-#[derive(Debug, PartialEq, Eq)]
-struct Life {
-    session: String,
-    texts: Vec<String>,
-}
-
-/// Everything delivered to hooks. Repeated deliveries must be identical.
-fn all_delivered_content(members: &[Member]) -> DeliveredContent {
-    let mut all = DeliveredContent::new();
-    for content in members
-        .iter()
-        .flat_map(|member| delivered_before_kill(&member.daemon))
-    {
-        let turns = content["turns"].as_array().expect("turns").iter();
-        let texts = turns.map(|turn| {
-            turn["parts"][0]["text"]
-                .as_str()
-                .expect("a text")
-                .to_owned()
-        });
-        let life = Life {
-            session: field(&content, "session_id").to_owned(),
-            texts: texts.collect(),
-        };
-        let generation = field(&content, "generation").to_owned();
-        let told = all.entry(generation).or_insert_with(|| Life {
-            session: life.session.clone(),
-            texts: life.texts.clone(),
-        });
-        assert_eq!(*told, life);
-    }
-    all
 }
 
 /// Returns a session, or `None` if it is not live.
@@ -584,18 +552,19 @@ async fn check(
             .await;
         }
     }
-    // Calls stop seeing an expired session before its end is written and its hook is due. A
-    // repeated reset ends a generation without turns, which is not delivered.
+    // Calls stop seeing an expired session before its end is written and its hook is due.
     let told = eventually("every end is told", async || {
-        let open = "SELECT count(*) FROM memoird.outbox WHERE state <> 'done'";
-        let ended = "SELECT convert_from(session, 'UTF8') || ': ' || count(*)
-                     FROM memoird.generations WHERE ended_at IS NOT NULL AND last_seq > 0
-                     GROUP BY session";
-        let ended = chaos.server.run(database, ended);
-        let ended: BTreeSet<String> = ended.lines().map(str::to_owned).collect();
+        // First, so that the list of ends is complete when it is read.
         let unwritten = "SELECT count(*) FROM memoird.generations
                          WHERE ended_at IS NULL AND convert_from(session, 'UTF8') LIKE 'expiring%'";
-        if number(open) + number(unwritten) > 0 {
+        if number(unwritten) > 0 {
+            return None;
+        }
+        let ended = "SELECT convert_from(session, 'UTF8') || ': ' || count(*)
+                     FROM memoird.generations WHERE ended_at IS NOT NULL GROUP BY session";
+        let ended = chaos.server.run(database, ended);
+        let ended: BTreeSet<String> = ended.lines().map(str::to_owned).collect();
+        if number("SELECT count(*) FROM memoird.outbox WHERE state <> 'done'") > 0 {
             return None;
         }
         let told = all_delivered_content(members);
@@ -610,6 +579,10 @@ async fn check(
     })
     .await;
     for writer in writers {
+        if let Some(text) = writer.undelivered(&told) {
+            let places = delivered::places(&chaos.server, database, &writer.session, &text);
+            panic!("{text} is not delivered: {places}");
+        }
         for mut client in clients() {
             writer.check(&mut client, &told).await;
         }

@@ -14,7 +14,8 @@ use memoird_proto::v1::{
 };
 use tonic::{Code, Status};
 
-use super::{Chaos, Clients, until_answered};
+use super::clients::Clients;
+use super::{Chaos, until_answered};
 use crate::harness::{
     Seed, eventually, fact, keyed, live, memories_of, refused_code, text_of, user,
 };
@@ -232,7 +233,6 @@ impl Changer {
         let state = GetSessionRequest {
             session_id: self.session.clone(),
             include_state: true,
-            ..GetSessionRequest::default()
         };
         let look = async |clients: &mut Clients| clients.sessions.get_session(state.clone()).await;
         let seen = self.until_answered(chaos, look).await.into_inner();
@@ -270,7 +270,6 @@ impl Changer {
         let state = clients.sessions.get_session(GetSessionRequest {
             session_id: self.session.clone(),
             include_state: true,
-            ..GetSessionRequest::default()
         });
         let state = state.await.expect("a state").into_inner().state_json;
         assert_eq!(state, self.state_json(), "{}", self.session);
