@@ -159,6 +159,7 @@ impl Chat {
             weigh: &weigh,
             codec: CODEC,
             keep,
+            is_shared: false,
             soft_percent: None,
             summary_tokens: None,
         };

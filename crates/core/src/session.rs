@@ -26,7 +26,7 @@ use crate::turn::NewTurn;
 use crate::window::{SavedCut, Windows};
 
 use compaction::Compacting;
-pub use compaction::{CompactionBlocked, Snapshot, WindowTokens};
+pub use compaction::{CompactionBlocked, Snapshot};
 pub use rewind::{RewindCommand, RewindDecision};
 pub use update::{TurnUpdate, UpdateDecision};
 
@@ -175,6 +175,7 @@ impl Session {
             .collect();
         let history = History::restore(&saved.kept, saved.rewound, arrivals);
         let has_cuts = !saved.cuts.is_empty();
+        let compacting = Compacting::restore(saved.summary.clone(), &saved.cuts);
         let newest = saved.summary.as_ref().map_or(0, |summary| summary.number);
         let windows = || Windows::restore(saved.cuts, newest, saved.earlier);
         Self {
@@ -186,7 +187,7 @@ impl Session {
             state: saved.state.map(Box::new),
             keys: Some(Box::new(saved.keys)),
             windows: has_cuts.then(windows).map(Box::new),
-            compacting: saved.summary.map(Compacting::with).map(Box::new),
+            compacting: compacting.map(Box::new),
             nonce: Nonce::default(),
         }
     }
@@ -530,7 +531,11 @@ impl Session {
 
     /// The cuts to write, if they differ from the stored ones.
     fn take_changed_cuts(&mut self) -> Option<Arc<[SavedCut]>> {
-        self.windows.as_mut()?.take_changes()
+        let mut cuts = self.windows.as_mut()?.take_changes()?;
+        if let Some(compacting) = &self.compacting {
+            compacting.save(&mut cuts);
+        }
+        Some(cuts.into())
     }
 
     /// Drops the turns that exceed lowered limits. Returns their number.

@@ -1,16 +1,19 @@
 //! Model registry, and a per-tenant cache of prompt token counts.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use hashlink::LruCache;
 use memoird_core::CoreError;
-use memoird_core::turn::MessageFormat;
+use memoird_core::nonce::Nonce;
+use memoird_core::quote;
+use memoird_core::turn::{MessageFormat, estimate_tokens};
 use memoird_core::window::{Overheads, ScaleId, WindowSettings, overheads};
-use memoird_formats::model::{DEFAULT_MODEL, ModelProfile, TokenizerKind, closest_relative};
+use memoird_formats::model::{DEFAULT_MODEL, ModelProfile, closest_relative};
 use memoird_formats::tokens::{Dialect, Scale, Tokenizer};
+use memoird_store::encoding;
 use parking_lot::Mutex;
 
 use crate::token_counter::TokenCounter;
@@ -57,15 +60,9 @@ pub(crate) struct Models {
     default: String,
 }
 
-/// The id of each pair of tokenizer and dialect.
-///
-/// Ids survive a reload, so cached token counts of turns stay valid.
-type ScaleIds = Mutex<HashMap<(TokenizerKind, Dialect), ScaleId>>;
-
 #[derive(Debug)]
 pub(crate) struct ModelRegistry {
     current: ArcSwap<Models>,
-    scale_ids: ScaleIds,
 }
 
 /// Scale, digest of the texts, and the request's message format.
@@ -78,7 +75,6 @@ pub(crate) type PromptKey = (ScaleId, u64, Option<MessageFormat>);
 #[derive(Debug)]
 pub(crate) struct Prompts {
     tokens: Mutex<LruCache<PromptKey, u64>>,
-    hasher: RandomState,
 }
 
 impl Model {
@@ -92,10 +88,8 @@ impl Model {
 
 impl ModelRegistry {
     pub(crate) fn new(config: &ContextConfig) -> Self {
-        let scale_ids = ScaleIds::default();
         Self {
-            current: ArcSwap::from_pointee(Models::new(config, &scale_ids)),
-            scale_ids,
+            current: ArcSwap::from_pointee(Models::new(config)),
         }
     }
 
@@ -104,21 +98,19 @@ impl ModelRegistry {
     }
 
     pub(crate) fn reconfigure(&self, config: &ContextConfig) {
-        let models = Models::new(config, &self.scale_ids);
+        let models = Models::new(config);
         self.current.store(Arc::new(models));
     }
 }
 
 impl Models {
-    fn new(config: &ContextConfig, ids: &ScaleIds) -> Self {
+    fn new(config: &ContextConfig) -> Self {
         let model = |model: &ContextModel| {
             let profile = model.profile.clone();
             let dialect = Dialect::for_model(profile.provider, &profile.name);
             let scale = Scale::new(Arc::clone(&model.tokenizer), dialect);
-            let mut known = ids.lock();
-            let next = ScaleId(u32::try_from(known.len()).unwrap_or(u32::MAX));
-            let key = (profile.tokenizer.clone(), dialect);
-            let scale_id = *known.entry(key).or_insert(next);
+            // The same after a reload, and at other daemons, so token counts stay valid.
+            let scale_id = ScaleId(digest(&(&profile.tokenizer, dialect)));
             let counter = model.counter.clone();
             let name = profile.name.clone();
             (
@@ -180,17 +172,38 @@ impl Default for Prompts {
     fn default() -> Self {
         Self {
             tokens: Mutex::new(LruCache::new(PROMPTS_MAX)),
-            hasher: RandomState::new(),
         }
     }
 }
 
-impl Prompts {
-    /// Process-local hash of a system prompt and tool schemas.
-    pub(crate) fn digest(&self, texts: [&str; 2]) -> u64 {
-        self.hasher.hash_one(texts)
-    }
+/// Hash of a system prompt and tool schemas, or of another value, the same in all processes.
+pub(crate) fn digest(value: &impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
+}
 
+/// Counts the tokens of each turn. Returns pairs of seq and tokens.
+pub(crate) fn count_turns(
+    scale: &Scale,
+    turns: Vec<(u64, Arc<[u8]>)>,
+    nonce: Nonce,
+) -> Vec<(u64, u64)> {
+    let count = |(seq, content): (u64, Arc<[u8]>)| {
+        let tokens = match encoding::open(&content) {
+            // Count the escaped form that windows show.
+            Some(mut turn) if quote::has_marks(&content) || nonce.is_in(&content) => {
+                quote::unmark(&mut turn, nonce);
+                scale.turn(&turn)
+            }
+            Some(turn) => scale.turn(&turn),
+            // Do not assume that a damaged turn is small.
+            None => u64::from(estimate_tokens(content.len())),
+        };
+        (seq, tokens)
+    };
+    turns.into_iter().map(count).collect()
+}
+
+impl Prompts {
     pub(crate) fn get(&self, key: PromptKey) -> Option<u64> {
         self.tokens.lock().get(&key).copied()
     }
@@ -209,9 +222,9 @@ mod tests {
         let [ours, theirs] = [(); 2].map(|()| Prompts::default());
         let prompt = ["be brief", "[]"];
         let scale = ScaleId(1);
-        ours.put((scale, ours.digest(prompt), None), 7);
-        assert_eq!(ours.get((scale, ours.digest(prompt), None)), Some(7));
-        assert_eq!(theirs.get((scale, theirs.digest(prompt), None)), None);
-        assert_eq!(theirs.get((scale, ours.digest(prompt), None)), None);
+        let key = (scale, digest(&prompt), None);
+        ours.put(key, 7);
+        assert_eq!(ours.get(key), Some(7));
+        assert_eq!(theirs.get(key), None);
     }
 }

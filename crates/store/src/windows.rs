@@ -5,7 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memoird_core::compaction::Summary;
-use memoird_core::window::{CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut, Shortening};
+use memoird_core::window::{
+    CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut, SavedWindow, ScaleId, SentWindow,
+    Shortening, WindowTokens,
+};
 use prost::{Enumeration, Message};
 
 #[derive(Clone, PartialEq, Message)]
@@ -40,6 +43,41 @@ struct CutRow {
     summary: u32,
     #[prost(uint64, tag = "12")]
     through_seq: u64,
+    #[prost(message, optional, tag = "13")]
+    last: Option<WindowRow>,
+}
+
+/// The last window of a cut, in a journal that several daemons share.
+#[derive(Clone, Copy, PartialEq, Message)]
+struct WindowRow {
+    #[prost(message, optional, tag = "1")]
+    sent: Option<SentRow>,
+    #[prost(uint32, tag = "2")]
+    newest: u32,
+    #[prost(uint32, tag = "3")]
+    due: u32,
+    #[prost(message, optional, tag = "4")]
+    tokens: Option<TokensRow>,
+    #[prost(uint64, optional, tag = "5")]
+    tail_seq: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct SentRow {
+    #[prost(uint64, tag = "1")]
+    last_seq: u64,
+    #[prost(fixed64, tag = "2")]
+    fixed_digest: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct TokensRow {
+    #[prost(fixed64, tag = "1")]
+    scale: u64,
+    #[prost(uint64, tag = "2")]
+    budget: u64,
+    #[prost(uint64, tag = "3")]
+    fixed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
@@ -95,7 +133,7 @@ pub fn earlier_summaries(cuts: &[SavedCut], newest: Option<&Summary>) -> impl It
     earlier.into_iter()
 }
 
-fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
+fn cut_row(SavedCut { key, cut, last }: &SavedCut) -> CutRow {
     let (policy, turns) = match key.policy {
         Policy::SlidingWindow { turns } => (PolicyRow::SlidingWindow, turns),
         Policy::HeadTail { turns } => (PolicyRow::HeadTail, turns),
@@ -124,6 +162,41 @@ fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
         made_at: cut.made_at,
         summary: cut.summary,
         through_seq: cut.through_seq,
+        last: last.map(window_row),
+    }
+}
+
+fn window_row(last: SavedWindow) -> WindowRow {
+    WindowRow {
+        sent: last.sent.map(|sent| SentRow {
+            last_seq: sent.last_seq,
+            fixed_digest: sent.fixed_digest,
+        }),
+        newest: last.newest,
+        due: last.due,
+        tokens: last.tokens.map(|tokens| TokensRow {
+            scale: tokens.scale.0,
+            budget: tokens.budget,
+            fixed: tokens.fixed,
+        }),
+        tail_seq: last.tail_seq,
+    }
+}
+
+fn saved_window(row: WindowRow) -> SavedWindow {
+    SavedWindow {
+        sent: row.sent.map(|sent| SentWindow {
+            last_seq: sent.last_seq,
+            fixed_digest: sent.fixed_digest,
+        }),
+        newest: row.newest,
+        due: row.due,
+        tokens: row.tokens.map(|tokens| WindowTokens {
+            scale: ScaleId(tokens.scale),
+            budget: tokens.budget,
+            fixed: tokens.fixed,
+        }),
+        tail_seq: row.tail_seq,
     }
 }
 
@@ -186,5 +259,6 @@ fn saved_cut(row: CutRow) -> Option<SavedCut> {
             policy,
         },
         cut,
+        last: row.last.map(saved_window),
     })
 }

@@ -14,7 +14,7 @@ use crate::ids::Generation;
 use crate::limits::Limits;
 use crate::nonce::Nonce;
 use crate::time::Steady;
-use crate::window::{Omission, Policy, ScaleId, Window, percent};
+use crate::window::{Omission, Policy, SavedCut, ScaleId, Window, WindowTokens, percent};
 
 /// Exchanges that stay verbatim if a call requests a compaction and sets no number.
 const KEPT_EXCHANGES: u32 = 5;
@@ -52,10 +52,27 @@ pub(super) struct Compacting {
 }
 
 impl Compacting {
-    pub(super) fn with(summary: Arc<Summary>) -> Self {
-        Self {
-            summary: Some(summary),
+    /// Restores it from the summary and the last window. `None` if there is neither.
+    pub(super) fn restore(summary: Option<Arc<Summary>>, cuts: &[SavedCut]) -> Option<Self> {
+        let last = cuts
+            .iter()
+            .rev()
+            .find_map(|saved| saved.last?.tokens.and(saved.last));
+        (summary.is_some() || last.is_some()).then(|| Self {
+            summary,
+            target: last.and_then(|last| last.tokens),
+            tail_seq: last.and_then(|last| last.tail_seq),
             ..Self::default()
+        })
+    }
+
+    /// Adds the last window to the cut that it belongs to.
+    pub(super) fn save(&self, cuts: &mut [SavedCut]) {
+        let mut cuts = cuts.iter_mut().rev();
+        let of_window =
+            |saved: &&mut SavedCut| !matches!(saved.key.policy, Policy::SlidingWindow { .. });
+        if let Some(last) = cuts.find(of_window).and_then(|saved| saved.last.as_mut()) {
+            (last.tokens, last.tail_seq) = (self.target, self.tail_seq);
         }
     }
 
@@ -69,17 +86,6 @@ impl Compacting {
         let summaries = self.summary.iter().chain(&self.earlier);
         summaries.map(|summary| summary.text.len()).sum()
     }
-}
-
-/// Token budget of a window, counted on one scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WindowTokens {
-    /// Scale on which turns are counted.
-    pub scale: ScaleId,
-    /// Tokens available to the window.
-    pub budget: u64,
-    /// Tokens of everything but the turns and the summary.
-    pub fixed: u64,
 }
 
 /// Input of a compaction: the session at one point in time.
@@ -129,6 +135,14 @@ impl Session {
         self.compacting.as_ref()?.target
     }
 
+    /// The scale of the last window. `None` before the first one.
+    ///
+    /// All turns must be counted on it before a compaction begins, so that the summary does not
+    /// depend on the windows that were built since the session was loaded.
+    pub fn summary_scale(&self) -> Option<ScaleId> {
+        Some(self.target()?.scale)
+    }
+
     pub fn compaction(&self) -> CompactionStatus {
         self.head.compaction.as_deref().cloned().unwrap_or_default()
     }
@@ -151,8 +165,13 @@ impl Session {
         let mut omissions = window.report.omissions.iter();
         let is_left_out = omissions.any(Omission::is_left_out);
         let compacting = self.compacting.get_or_insert_default();
+        let before = (compacting.target, compacting.tail_seq);
         compacting.target = Some(target);
         compacting.tail_seq = window.tail_seq;
+        let is_other = before != (compacting.target, compacting.tail_seq);
+        if let Some(windows) = self.windows.as_mut().filter(|_| is_other) {
+            windows.note_other_last();
+        }
         let trigger = match window.tail_seq {
             _ if is_left_out => Some(Trigger::Reactive),
             Some(_) => Some(Trigger::Preemptive),
@@ -433,7 +452,12 @@ impl Session {
                 ..all
             },
         };
-        choose(&view, after_seq, &keep, tokens)
+        let mut span = choose(&view, after_seq, &keep, tokens)?;
+        if let Some(target) = self.target().filter(|_| trigger == Trigger::Command) {
+            let rest = self.rest(target, &view);
+            span.tail_tokens = span.tail_tokens.min(percent(rest, TRIMMED_TAIL_PERCENT));
+        }
+        Some(span)
     }
 
     /// Whether the caps of the history, and not the window, cause the compaction.

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::history::{TurnRecord, View};
 use crate::turn::Role;
 
-/// Identifies a way of counting tokens. Counts of the same scale are reusable.
+/// Identifies a way of counting tokens, in all processes. Counts of the same scale are reusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ScaleId(pub u32);
+pub struct ScaleId(pub u64);
 
 /// Token counts of a history's turns on one scale.
 #[derive(Clone, Debug)]

@@ -45,6 +45,8 @@ pub struct WindowInput<'a> {
     pub codec: Codec,
     /// Whether to store the decision for the next window.
     pub keep: bool,
+    /// Whether other processes continue from this window, so that it must be stored.
+    pub is_shared: bool,
     /// Budget share, in percent, that triggers the request of a summary for the next cut.
     ///
     /// `None` if summaries are made at the cut, or never.

@@ -40,6 +40,9 @@ pub struct Windows {
     earlier: Vec<Arc<Summary>>,
     /// Whether the stored cuts are out of date.
     is_changed: bool,
+    /// Whether the last windows are stored with the cuts: other processes continue from them, or
+    /// the session is about to be loaded again.
+    stores_last: bool,
     /// Stored last access.
     pub(crate) saved_access: Steady,
     /// Milliseconds by which the stored last access is ahead of the use.
@@ -52,6 +55,34 @@ pub struct Windows {
 pub struct SavedCut {
     pub key: CutKey,
     pub cut: Cut,
+    /// The last window of this cut, if the next one may be built after the session was loaded.
+    pub last: Option<SavedWindow>,
+}
+
+/// The last window of a cut, as far as the next window and the next summary depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavedWindow {
+    /// `None` if it was not sent.
+    pub sent: Option<SentWindow>,
+    /// Newest summary when it was built, whether or not there was room to show it.
+    pub newest: u32,
+    /// Summaries of the session up to this number are shown at once.
+    pub due: u32,
+    /// Of the session's last window, which is that of the last cut.
+    pub tokens: Option<WindowTokens>,
+    /// Start of its tail, if turns before that have no summary.
+    pub tail_seq: Option<u64>,
+}
+
+/// Token budget of a window, counted on one scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowTokens {
+    /// Scale on which turns are counted.
+    pub scale: ScaleId,
+    /// Tokens available to the window.
+    pub budget: u64,
+    /// Tokens of everything but the turns and the summary.
+    pub fixed: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -63,8 +94,10 @@ struct Entry {
     newest: u32,
     /// Front of that window, if the next one can continue from it.
     kept: Option<CachedFront>,
-    /// Previous cut and what was sent with it, if the last window made a cut.
-    before: Option<(Cut, Option<SentWindow>)>,
+    /// Previous cut, if the last window made a cut.
+    cut_before: Option<Cut>,
+    /// The window sent before the last one.
+    sent_before: Option<SentWindow>,
     /// Counted tokens of the last window, until its charge is known.
     uncharged: Option<u64>,
     /// Counted and charged tokens of the last window with a known charge.
@@ -77,20 +110,26 @@ impl Windows {
     /// `newest` is the number of the newest summary, `earlier` are the older summaries that cuts
     /// show.
     pub fn restore(saved: Vec<SavedCut>, newest: u32, earlier: Vec<Arc<Summary>>) -> Self {
+        let mut lasts = saved.iter().map(|saved| saved.last);
+        let stores_last = lasts.clone().any(|last| last.is_some());
+        let due = lasts.find_map(|last| Some(last?.due)).unwrap_or(0);
         let entry = |saved: SavedCut| Entry {
             key: saved.key,
             cut: saved.cut,
-            sent: None,
-            newest: 0,
+            sent: saved.last.and_then(|last| last.sent),
+            newest: saved.last.map_or(0, |last| last.newest),
             kept: None,
-            before: None,
+            cut_before: None,
+            sent_before: None,
             uncharged: None,
             charged: None,
         };
         Self {
             cuts: saved.into_iter().map(entry).collect(),
             newest,
+            due,
             earlier,
+            stores_last,
             ..Self::default()
         }
     }
@@ -121,6 +160,7 @@ impl Windows {
             cut.made_at <= after_seq && cut.through_seq <= after_seq && cut.seq <= after_seq + 1
         });
         self.is_changed |= self.cuts.len() < known;
+        self.store_last();
         for entry in &mut self.cuts {
             entry.kept = None;
             if let Some(sent) = &mut entry.sent {
@@ -151,13 +191,20 @@ impl Windows {
     }
 
     /// Returns the cuts if they differ from the stored ones, and marks them as stored.
-    pub fn take_changes(&mut self) -> Option<Arc<[SavedCut]>> {
+    pub fn take_changes(&mut self) -> Option<Vec<SavedCut>> {
         if !std::mem::take(&mut self.is_changed) {
             return None;
         }
         let saved = |entry: &Entry| SavedCut {
             key: entry.key.clone(),
             cut: entry.cut.clone(),
+            last: self.stores_last.then_some(SavedWindow {
+                sent: entry.sent,
+                newest: entry.newest,
+                due: self.due,
+                tokens: None,
+                tail_seq: None,
+            }),
         };
         let lasting = self.cuts.iter().filter(|entry| self.lasts(entry));
         Some(lasting.map(saved).collect())
@@ -165,6 +212,17 @@ impl Windows {
 
     pub fn is_changed(&self) -> bool {
         self.is_changed
+    }
+
+    /// Marks the stored windows as out of date, if the last ones are stored.
+    pub(crate) fn note_other_last(&mut self) {
+        self.is_changed |= self.stores_last;
+    }
+
+    /// Stores the last windows with the next change, after which the session may be loaded again.
+    fn store_last(&mut self) {
+        self.stores_last = true;
+        self.is_changed |= !self.cuts.is_empty();
     }
 
     /// Returns the turns to count on this scale before a window is planned, ascending.
@@ -234,6 +292,7 @@ impl Windows {
     /// Records that the newest summary was undone. `newest` is the previous one, 0 for none.
     pub(crate) fn note_summary_undone(&mut self, newest: u32) {
         self.newest = newest;
+        self.store_last();
     }
 
     /// Size in bytes of the older summaries that a cut still shows.
@@ -444,16 +503,17 @@ impl Windows {
             let forgotten = self.cuts.remove(0);
             self.is_changed |= self.lasts(&forgotten);
         }
-        self.is_changed |= window.has_new_cut;
+        self.stores_last = input.is_shared;
+        self.is_changed |= window.has_new_cut || input.is_shared;
         let sent = Some(SentWindow {
             last_seq,
             fixed_digest: input.fixed_digest,
         });
         if let Some(index) = index {
             let entry = &mut self.cuts[index];
-            let before = (std::mem::replace(&mut entry.cut, cut), entry.sent);
-            entry.before = Some(before).filter(|_| window.has_new_cut);
-            entry.sent = sent;
+            let cut_before = std::mem::replace(&mut entry.cut, cut);
+            entry.cut_before = Some(cut_before).filter(|_| window.has_new_cut);
+            entry.sent_before = std::mem::replace(&mut entry.sent, sent);
             entry.newest = self.newest;
             entry.kept = kept;
             entry.uncharged = None;
@@ -469,7 +529,8 @@ impl Windows {
                 sent,
                 newest: self.newest,
                 kept,
-                before: None,
+                cut_before: None,
+                sent_before: None,
                 uncharged: None,
                 charged: self.last_charge(input.model),
             });
@@ -486,14 +547,17 @@ impl Windows {
         let mut entries = self.cuts.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.key.is(model, policy)) {
             entry.kept = None;
-            match entry.before.take() {
-                Some((cut, sent)) => (entry.cut, entry.sent) = (cut, sent),
-                None => entry.sent = None,
+            entry.sent = entry.sent_before.take();
+            if let Some(cut) = entry.cut_before.take() {
+                entry.cut = cut;
             }
         }
     }
 
     fn lasts(&self, entry: &Entry) -> bool {
+        if self.stores_last {
+            return true;
+        }
         let is_behind = entry.cut.summary < self.newest;
         // An entry that is not stored shows the newest summary at once after a restart.
         let is_due = is_behind && self.newest <= self.due && entry.newest < self.newest;

@@ -41,11 +41,11 @@ pub struct Window {
 
 /// The last sent window, as far as the next one depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SentWindow {
+pub struct SentWindow {
     /// Its newest turn.
-    pub(super) last_seq: u64,
-    /// Digest of its system prompt and tools.
-    pub(super) fixed_digest: u64,
+    pub last_seq: u64,
+    /// Digest of its system prompt and tools, the same in all processes.
+    pub fixed_digest: u64,
 }
 
 impl Window {

@@ -83,6 +83,7 @@ pub(super) struct Chat {
     pub(super) summary: Option<Arc<Summary>>,
     summaries: u32,
     pub(super) soft_percent: Option<u8>,
+    pub(super) is_shared: bool,
 }
 
 /// Parameters of a window.
@@ -153,6 +154,7 @@ impl Chat {
             summary: None,
             summaries: 0,
             soft_percent: None,
+            is_shared: false,
         }
     }
 
@@ -198,7 +200,7 @@ impl Chat {
             factor,
             margin,
         } = *terms;
-        let scale = ScaleId(model);
+        let scale = ScaleId(model.into());
         let weigh = terms.weigh();
         let uncounted =
             self.windows
@@ -233,6 +235,7 @@ impl Chat {
             nonce: Nonce::default(),
             codec: Codec { open, seal },
             keep,
+            is_shared: self.is_shared,
             soft_percent: self.soft_percent,
             summary_tokens: None,
         };
@@ -337,11 +340,7 @@ impl Chat {
 
     /// The same session after a restart.
     pub(super) fn restarted(&mut self) -> Self {
-        let mut saved = self
-            .windows
-            .clone()
-            .take_changes()
-            .map_or_else(Vec::new, |saved| saved.to_vec());
+        let mut saved = self.windows.clone().take_changes().unwrap_or_default();
         for cut in &mut saved {
             cut.cut
                 .reduced

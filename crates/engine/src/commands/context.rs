@@ -30,14 +30,14 @@ use memoird_store::encoding;
 use super::handle::Commands;
 use crate::compaction::CompactionRequest;
 use crate::error::EngineError;
-use crate::models::Model;
+use crate::models::{Model, count_turns, digest};
 use crate::sessions::{
     Decision, Effect, SessionRef, SessionVersion, SessionView, Update, UpdateOptions,
 };
 use crate::tenants::Tenant;
 use crate::window_memories::{MemoryBlock, RecalledMemories, SessionPoint, WindowRoom};
 
-use counting::{count_turns, is_short};
+use counting::is_short;
 
 pub(super) use counting::TokenCounting;
 pub use request::{ContextOutcome, ContextRequest};
@@ -65,6 +65,8 @@ struct Plan {
     fixed: u64,
     fixed_digest: u64,
     keep: bool,
+    /// Whether other daemons may build the session's next window.
+    is_shared: bool,
     peek: bool,
     settings: WindowSettings,
     soft_percent: Option<u8>,
@@ -192,7 +194,7 @@ impl Commands {
         let budget = model.profile.budget.overridden(request.budget);
         let input_budget = budget.input(request.attempt)?;
         let prompts = &tenant.prompts;
-        let fixed_digest = prompts.digest([&request.system, &request.tools_json]);
+        let fixed_digest = digest(&[&request.system, &request.tools_json]);
         let is_counted = model.counter.is_some() && !request.peek;
         let counted_by_provider =
             is_counted.then(|| (request.system.clone(), request.tools_json.clone()));
@@ -225,6 +227,7 @@ impl Commands {
                 .then_some(compaction_policy.summary_tokens),
             calibration: tenant.calibrations.of_session(&model.profile.name, session),
             keep: !request.peek && request.attempt == 0,
+            is_shared: self.shared.sessions.are_shared(),
             peek: request.peek,
             rules: model.profile.rules_of(&request.model, request.format),
             model,
@@ -259,8 +262,8 @@ impl Commands {
                 }
                 WindowAttempt::Built(built, Some(request)) => {
                     let queue = &self.shared.compaction_queue;
-                    let is_urgent = request.trigger == Trigger::Reactive && queue.is_local();
-                    if !is_urgent || std::mem::replace(&mut has_run_compaction, true) {
+                    let may_wait = is_urgent(&request) && queue.is_local();
+                    if !may_wait || std::mem::replace(&mut has_run_compaction, true) {
                         queue.request(request);
                         return Ok(*built);
                     }
@@ -306,6 +309,7 @@ impl Commands {
         is_again: bool,
     ) -> Result<WindowAttempt, EngineError> {
         let mut request = None;
+        let is_local = self.shared.compaction_queue.is_local();
         let built = self
             .shared
             .sessions
@@ -347,14 +351,20 @@ impl Commands {
                 if plan.peek {
                     next_cut = update.session.next_cut(&input).ok().flatten();
                 }
+                let mut awaits_summary = false;
                 if !plan.peek {
                     request =
                         plan.compaction_request(session, update, &window, memories.tokens, &input);
-                    effect = plan.note_use(update, &window, &input);
+                    awaits_summary = compaction::awaits_summary(&window, update.session);
+                    let has_request = request.as_ref().is_some_and(is_urgent);
+                    let waits = (has_request || awaits_summary) && is_local && !is_again;
+                    // A window that is built again is not sent.
+                    if !waits {
+                        effect = plan.note_use(update, &window, &input);
+                    }
                 }
                 let finished = Box::new(BuiltWindow {
-                    awaits_summary: !plan.peek
-                        && compaction::awaits_summary(&window, update.session),
+                    awaits_summary,
                     window,
                     session: update.view(),
                     memories,
@@ -379,6 +389,11 @@ impl Commands {
             other => other,
         })
     }
+}
+
+/// Whether the window leaves out turns that the requested summary will cover.
+fn is_urgent(request: &CompactionRequest) -> bool {
+    request.trigger == Trigger::Reactive
 }
 
 impl Plan {
@@ -428,6 +443,7 @@ impl Plan {
                 seal: encoding::encode_with_seq,
             },
             keep: self.keep,
+            is_shared: self.is_shared,
             soft_percent: self.soft_percent,
             summary_tokens: self.summary_tokens,
         }
@@ -503,7 +519,13 @@ impl Plan {
             let counted = window.counted.saturating_add_signed(-input.learnt);
             windows.note_sent(&self.model.profile.name, self.policy, counted);
         }
-        let grain_ms = (update.tenant.ttl_ms(update.session.head()) / 64).clamp(1, GRAIN_MS_MAX);
+        let ttl_ms = update.tenant.ttl_ms(update.session.head());
+        // Other daemons list sessions by their last use, and continue from this window.
+        let grain_ms = if self.is_shared {
+            0
+        } else {
+            (ttl_ms / 64).clamp(1, GRAIN_MS_MAX)
+        };
         let change = update
             .session
             .look(update.now, grain_ms, update.may_note_use);

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use memoird_core::breaker::BreakerState;
 use memoird_core::compaction::{Failure, Summary, Trigger};
 use memoird_core::ids::Generation;
+use memoird_core::nonce::Nonce;
 use memoird_core::session::{CompactionBlocked, Session, Snapshot};
+use memoird_core::window::ScaleId;
+use memoird_formats::tokens::Scale;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -16,10 +19,14 @@ use super::queue::{CompactionRequest, RunningCompaction};
 use super::{Compaction, CompactionOutcome};
 use crate::error::EngineError;
 use crate::events::EventKind;
+use crate::models::count_turns;
 use crate::sessions::{
     Decision, Effect, SessionRef, SessionVersion, SessionView, Sessions, UpdateOptions,
 };
 use crate::stats::CompactionResult;
+
+/// Maximum rounds of counting turns for one compaction, as clients may append concurrently.
+const COUNTING_ROUNDS_MAX: usize = 64;
 
 /// Reason in metrics and events if a finished summary could not be written.
 const NOT_WRITTEN: &str = "not_written";
@@ -75,6 +82,15 @@ impl Drop for CompactingGuard {
 enum BeginOutcome {
     Started(Box<Snapshot>, CompactingGuard),
     NothingToDo(Box<CompactionOutcome>),
+    NeedsCounts(Box<UncountedTurns>),
+}
+
+/// Turns of one version of a session that lack token counts on a scale.
+struct UncountedTurns {
+    scale: (ScaleId, Scale),
+    turns: Vec<(u64, Arc<[u8]>)>,
+    version: SessionVersion,
+    nonce: Nonce,
 }
 
 impl Compaction {
@@ -113,6 +129,8 @@ impl Compaction {
         let (snapshot, running) = match self.begin(request).await? {
             BeginOutcome::Started(snapshot, running) => (snapshot, running),
             BeginOutcome::NothingToDo(outcome) => return Ok(*outcome),
+            // It changed each time that its turns had been counted.
+            BeginOutcome::NeedsCounts(..) => return Err(CompactionError::Discarded),
         };
         let version = running.version;
         let result = match self.summarize(session, &snapshot).await {
@@ -142,12 +160,52 @@ impl Compaction {
         result
     }
 
-    /// Takes the snapshot and marks the session as being compacted.
+    /// Takes the snapshot and marks the session as being compacted, after counting its turns.
     async fn begin(&self, request: &CompactionRequest) -> Result<BeginOutcome, EngineError> {
         let session = &request.session;
+        let mut begun = self.try_begin(request).await?;
+        for _ in 0..COUNTING_ROUNDS_MAX {
+            let uncounted = match begun {
+                BeginOutcome::NeedsCounts(uncounted) => *uncounted,
+                begun => return Ok(begun),
+            };
+            let (scale_id, scale) = uncounted.scale;
+            let count = move || count_turns(&scale, uncounted.turns, uncounted.nonce);
+            let counted = self.shared.threads.run(Some(&session.tenant.id), count);
+            let counts = counted.await?;
+            self.sessions()
+                .annotate(session, uncounted.version, |session| {
+                    if let Some(windows) = session.windows_mut() {
+                        windows.note_counts(scale_id, counts);
+                    }
+                });
+            begun = self.try_begin(request).await?;
+        }
+        Ok(begun)
+    }
+
+    /// Takes the snapshot, or returns the turns that must be counted first.
+    async fn try_begin(&self, request: &CompactionRequest) -> Result<BeginOutcome, EngineError> {
+        let session = &request.session;
+        let models = self.shared.models.current();
         let begun = self
             .sessions()
             .update(session, UpdateOptions::optional(), |update| {
+                let scale_id = update.session.summary_scale();
+                let known = scale_id.and_then(|id| Some((id, models.scale(id)?)));
+                let turns = known.as_ref().map_or_else(Vec::new, |(scale_id, _)| {
+                    update.session.uncounted(*scale_id, u64::MAX)
+                });
+                if let Some(scale) = known.filter(|_| !turns.is_empty()) {
+                    let uncounted = UncountedTurns {
+                        scale,
+                        turns,
+                        version: update.version,
+                        nonce: update.session.nonce(),
+                    };
+                    let uncounted = BeginOutcome::NeedsCounts(Box::new(uncounted));
+                    return Ok(Decision::intermediate(uncounted));
+                }
                 let outcome = update.session.begin_compaction(
                     request.trigger,
                     request.keep_exchanges,

@@ -46,6 +46,16 @@ pub(super) struct VersionCheck {
 }
 
 impl Sessions {
+    /// Waits until the observed version is written or rejected. Whether it was written.
+    pub(super) async fn is_observed_durable(
+        &self,
+        slot: &Arc<Slot>,
+        observed: ObservedVersion,
+    ) -> bool {
+        self.shared.journal.wait_durable(observed.ticket).await;
+        slot.lock().epoch == observed.epoch
+    }
+
     /// Whether the observed version is durable and, in a cluster, the newest since the call began.
     ///
     /// If not, memory discards it, and the call must be retried.
@@ -54,8 +64,7 @@ impl Sessions {
         slot: &Arc<Slot>,
         observed: ObservedVersion,
     ) -> Result<bool, EngineError> {
-        self.shared.journal.wait_durable(observed.ticket).await;
-        let is_durable = slot.lock().epoch == observed.epoch;
+        let is_durable = self.is_observed_durable(slot, observed).await;
         let Some(cluster) = self.shared.cluster.as_ref().filter(|_| is_durable) else {
             return Ok(is_durable);
         };

@@ -395,7 +395,7 @@ impl Sessions {
                 looked_at += 1;
                 let touched_at = head.last_access;
                 after = Some((touched_at, key.session.clone()));
-                // The last access of a session with windows is journaled slightly in the future.
+                // The clock of the daemon that used it may be slightly ahead.
                 head.last_access = head.last_access.min(search.now.steady);
                 if search.matches(&key.session, &head) {
                     let view = SessionView::new(&key, &head, search.tenant, search.now);

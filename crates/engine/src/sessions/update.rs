@@ -183,6 +183,12 @@ pub(super) struct Decided<T> {
 /// Condition under which a decision is durable.
 pub(super) enum WaitFor {
     Written(Submitted),
+    /// The version with a change that may be lost is durable. A store accepts it only if it was
+    /// built on the newest version.
+    Noted {
+        slot: Arc<Slot>,
+        version: ObservedVersion,
+    },
     /// The observed version is durable, and current in a cluster.
     Observed {
         slot: Arc<Slot>,
@@ -424,6 +430,7 @@ impl Sessions {
         match wait {
             WaitFor::Nothing => Ok(true),
             WaitFor::Observed { slot, version } => self.is_current(&slot, version).await,
+            WaitFor::Noted { slot, version } => Ok(self.is_observed_durable(&slot, version).await),
             WaitFor::Written(submitted) => match submitted.written().await {
                 Ok(()) => Ok(true),
                 Err(EngineError::SessionReloaded) => Ok(false),
@@ -520,7 +527,11 @@ impl Sessions {
             .map(|(effect, permit)| self.apply(slot, &mut inner, effect, permit));
         let wait = match (submitted, ObservedVersion::new(&inner)) {
             (Some(submitted), _) if !options.is_optional => WaitFor::Written(submitted),
-            (_, Some(version)) if decision.is_answer => WaitFor::Observed {
+            (Some(_), Some(version)) => WaitFor::Noted {
+                slot: Arc::clone(slot),
+                version,
+            },
+            (None, Some(version)) if decision.is_answer => WaitFor::Observed {
                 slot: Arc::clone(slot),
                 version,
             },

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use memoird_core::change::{Change, ChangeKind};
 use memoird_core::time::Steady;
 use memoird_core::window::{
-    CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut, Shortening, ShownTurn,
+    CachedPlan, Cut, CutKey, Policy, ReducedTurn, SavedCut, SavedWindow, ScaleId, SentWindow,
+    Shortening, ShownTurn, WindowTokens,
 };
 use memoird_store::{PruneBefore, Store};
 
@@ -49,6 +50,7 @@ pub(crate) fn cuts_of(number: u64) -> Vec<SavedCut> {
         .map(|place| SavedCut {
             key: key(place),
             cut: cut(number * 10 + place),
+            last: None,
         })
         .collect()
 }
@@ -101,6 +103,24 @@ fn every_field() -> Vec<SavedCut> {
         through_seq: u64::MAX,
         found: CachedPlan::default(),
     };
+    let tokens = WindowTokens {
+        scale: ScaleId(u64::MAX),
+        budget: 3,
+        fixed: u64::MAX - 1,
+    };
+    let sent = SentWindow {
+        last_seq: 11,
+        fixed_digest: u64::MAX - 2,
+    };
+    let last = |place: usize| {
+        (place > 0).then(|| SavedWindow {
+            sent: (place > 1).then_some(sent),
+            newest: u32::MAX,
+            due: u32::MAX - 1,
+            tokens: (place > 3).then_some(tokens),
+            tail_seq: (place > 4).then_some(0),
+        })
+    };
     let policies = [
         Policy::SlidingWindow { turns: 1 },
         Policy::SlidingWindow { turns: u32::MAX },
@@ -122,13 +142,15 @@ fn every_field() -> Vec<SavedCut> {
             } else {
                 Cut::default()
             },
+            last: last(place),
         });
     let key = CutKey {
         model: "".into(),
         policy: Policy::TokenBudget,
     };
     let cut = Cut::default();
-    cuts.chain([SavedCut { key, cut }]).collect()
+    let last = None;
+    cuts.chain([SavedCut { key, cut, last }]).collect()
 }
 
 fn without_shown(mut cuts: Vec<SavedCut>) -> Vec<SavedCut> {

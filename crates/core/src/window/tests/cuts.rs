@@ -88,6 +88,44 @@ fn number_of_stored_cuts_is_bounded() {
 }
 
 #[test]
+fn shared_window_continues_after_load() {
+    let mut chat = Chat::new(Limits::default());
+    chat.is_shared = true;
+    exchange(&mut chat, 0);
+    chat.build(Policy::TokenBudget, 1_000).unwrap();
+    let mut loaded = chat.restarted();
+    let next = [&mut chat, &mut loaded].map(|chat| {
+        exchange(chat, 1);
+        let built = chat.build(Policy::TokenBudget, 1_000).unwrap();
+        let report = built.window.report;
+        (report.stable_prefix_tokens, built.window.cache_breakpoints)
+    });
+    assert_eq!(next[0], next[1]);
+    assert!(next[0].0 > chat.fixed);
+    // Without other processes, windows without a cut are not stored.
+    let mut alone = Chat::new(Limits::default());
+    exchange(&mut alone, 0);
+    alone.build(Policy::TokenBudget, 1_000).unwrap();
+    assert_eq!(alone.windows.take_changes(), None);
+}
+
+#[test]
+fn window_that_is_taken_back_leaves_the_one_before_it() {
+    let mut chat = Chat::new(Limits::default());
+    exchange(&mut chat, 0);
+    chat.build(Policy::TokenBudget, 1_000).unwrap();
+    exchange(&mut chat, 1);
+    let stable = |chat: &mut Chat| {
+        let built = chat.build(Policy::TokenBudget, 1_000).unwrap();
+        built.window.report.stable_prefix_tokens
+    };
+    let first = stable(&mut chat);
+    chat.windows.take_back("m", Policy::TokenBudget);
+    assert!(first > 0);
+    assert_eq!(stable(&mut chat), first);
+}
+
+#[test]
 fn charge_applies_once_to_last_window_of_its_model() {
     let mut chat = Chat::new(Limits::default());
     exchange(&mut chat, 0);

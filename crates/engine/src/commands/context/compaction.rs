@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use memoird_core::compaction::{CompactionPolicy, Trigger};
-use memoird_core::session::{Session, WindowTokens};
-use memoird_core::window::{Omission, Policy, Window, WindowInput, WindowSettings};
+use memoird_core::session::Session;
+use memoird_core::window::{Omission, Policy, Window, WindowInput, WindowSettings, WindowTokens};
 
 use super::Plan;
 use crate::compaction::{CompactionRequest, NearLimit};

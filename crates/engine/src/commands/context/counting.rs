@@ -2,14 +2,7 @@
 //!
 //! At most one count per core runs at a time, round-robin by tenant, and one per session.
 
-use std::sync::Arc;
-
 use memoird_core::ids::SessionKey;
-use memoird_core::nonce::Nonce;
-use memoird_core::quote;
-use memoird_core::turn::estimate_tokens;
-use memoird_formats::tokens::Scale;
-use memoird_store::encoding;
 
 use crate::blocking::{Blocking, Executor, cores};
 use crate::error::EngineError;
@@ -59,26 +52,4 @@ impl TokenCounting {
 /// Whether counting this many bytes takes no longer than handing them to another thread.
 pub(super) fn is_short(bytes: usize) -> bool {
     bytes <= INLINE_BYTES_MAX
-}
-
-/// Counts the tokens of each turn. Returns pairs of seq and tokens.
-pub(super) fn count_turns(
-    scale: &Scale,
-    turns: Vec<(u64, Arc<[u8]>)>,
-    nonce: Nonce,
-) -> Vec<(u64, u64)> {
-    let count = |(seq, content): (u64, Arc<[u8]>)| {
-        let tokens = match encoding::open(&content) {
-            // Count the escaped form that windows show.
-            Some(mut turn) if quote::has_marks(&content) || nonce.is_in(&content) => {
-                quote::unmark(&mut turn, nonce);
-                scale.turn(&turn)
-            }
-            Some(turn) => scale.turn(&turn),
-            // Do not assume that a damaged turn is small.
-            None => u64::from(estimate_tokens(content.len())),
-        };
-        (seq, tokens)
-    };
-    turns.into_iter().map(count).collect()
 }
