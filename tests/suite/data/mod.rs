@@ -17,4 +17,6 @@ mod old_data;
 pub(crate) mod postgres;
 mod repeats;
 mod restart;
+#[cfg(feature = "postgres")]
+mod same_answers;
 mod verify;

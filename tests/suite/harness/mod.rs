@@ -46,6 +46,8 @@ pub(crate) use memories::{
     recall, recalled, remember, remember_new,
 };
 pub(crate) use namespaces::Namespace;
+#[cfg(feature = "postgres")]
+pub(crate) use raw::raw_call_with_key;
 pub(crate) use raw::{SlowCall, SlowReader, raw_call};
 pub(crate) use refusal::{has_field, refused, refused_code, refused_field};
 pub(crate) use secured::{Authority, sessions_at_socket, sessions_by_tls, tls_stream};

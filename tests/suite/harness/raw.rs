@@ -13,8 +13,11 @@ use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::{self, uri::PathAndQuery};
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status, Streaming};
+
+use super::client::Key;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RawCodec;
@@ -60,7 +63,19 @@ pub(crate) async fn raw_call(
     path: &str,
     message: impl Into<Bytes>,
 ) -> Result<Response<Bytes>, Status> {
-    let mut client = Grpc::new(channel.clone());
+    raw_call_with_key(channel, path, "", message).await
+}
+
+/// The same with an API key, unless it is empty.
+pub(crate) async fn raw_call_with_key(
+    channel: &Channel,
+    path: &str,
+    key: &str,
+    message: impl Into<Bytes>,
+) -> Result<Response<Bytes>, Status> {
+    let key = Key::new((!key.is_empty()).then_some(key));
+    let mut client = Grpc::new(InterceptedService::new(channel.clone(), key))
+        .max_decoding_message_size(64 << 20);
     client
         .ready()
         .await
