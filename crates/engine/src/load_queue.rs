@@ -46,7 +46,7 @@ pub(crate) struct Ticket {
     loaded: oneshot::Receiver<LoadResult>,
 }
 
-/// What the caller of a waiting session does next.
+/// Next step of a caller that waits for a session.
 #[allow(
     clippy::large_enum_variant,
     reason = "it is moved once, and nearly all are loaded sessions"

@@ -438,7 +438,7 @@ impl Writer {
         self.late_end = self.until_answered(chaos, end).await;
     }
 
-    /// A turn that no hook has received, of a session whose every generation ends.
+    /// A turn that no hook has received. `None` for sessions that may still be live.
     fn undelivered(&self, told: &DeliveredContent) -> Option<String> {
         if !matches!(self.kind, Kind::Expiring | Kind::Contested) {
             return None;

@@ -39,7 +39,7 @@ impl LiveSet {
         apart.filter(|seq| *seq < self.floor)
     }
 
-    /// Whether it contains a turn of its generation, of which `rewound` were rewound.
+    /// Whether it contains a turn. `rewound` are the rewound turns of its generation.
     pub fn contains(&self, seq: u64, rewound: &SeqRanges) -> bool {
         if seq < self.floor {
             self.seqs_below_floor().any(|below| below == seq)

@@ -1,4 +1,4 @@
-//! Sessions that several daemons change in turn, as behind a load balancer without affinity.
+//! A session that is changed by several daemons in turn.
 
 use crate::bot::named;
 use crate::cluster::Daemons;

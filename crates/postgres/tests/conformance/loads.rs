@@ -1,4 +1,4 @@
-//! Loads of sessions of which the caller has an earlier version.
+//! Loads that reuse the turns of an earlier version of the session.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn load_again(store: &PgStore, known: &Chat, named: Option<u64>) -> SavedSession
     found.expect("a live session").unwrap()
 }
 
-/// Number of turns whose content is in memory once, for the caller and for the result.
+/// Number of turns that the result shares with the earlier version.
 fn reused(saved: &SavedSession, known: &Chat) -> usize {
     let is_known = |content: &Arc<[u8]>| {
         let mut all = known.session.history().turns_after(0);

@@ -64,7 +64,7 @@ const PERMIT_COST: Duration = Duration::from_micros(1);
 struct Queue {
     /// Time granted to this queue for each second granted to a queue of weight 1.
     weight: u32,
-    /// Finish tag of its last poll, or the virtual time at which it stopped being idle.
+    /// Finish tag of its last poll. Raised to the virtual time when it stops being idle.
     ended: u64,
     tasks: VecDeque<Arc<Task>>,
 }

@@ -1,4 +1,4 @@
-//! Calls of every kind that changes data, by one user each, with a model of what was acknowledged.
+//! Users that call all mutating rpcs, each with a model of what was acknowledged.
 //!
 //! A user makes one call at a time and repeats it at other daemons until one replies. So the model
 //! is exact: a late original of a repeated call must change nothing.
@@ -32,7 +32,7 @@ pub(super) struct Changer {
     name: usize,
     session: String,
     random: Seed,
-    /// Number of calls so far, for keys and texts.
+    /// Number of calls, which makes keys and texts unique.
     calls: u64,
     /// Seqs and texts of the history.
     turns: Vec<(u64, String)>,
@@ -228,7 +228,7 @@ impl Changer {
         }
     }
 
-    /// Asserts that any daemon that replies shows what was acknowledged.
+    /// Asserts that a random daemon shows what was acknowledged.
     async fn check_history(&mut self, chaos: &Chaos) {
         let state = GetSessionRequest {
             session_id: self.session.clone(),
@@ -296,7 +296,7 @@ impl Changer {
         }
     }
 
-    /// Erases its session, and asserts that no daemon has it any more.
+    /// Erases its session. Asserts that all daemons report it as not found.
     pub(super) async fn erase(&self, all: &mut [Clients]) {
         let erased = all[0].sessions.erase_session(EraseSessionRequest {
             session_id: self.session.clone(),

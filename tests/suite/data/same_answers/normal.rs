@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::harness::wall_ms;
 
-/// Fields whose text only the daemon can read.
+/// Fields with opaque text.
 const OPAQUE: [&str; 5] = [
     "next_page_token",
     "page_token",
@@ -30,7 +30,7 @@ const MEASURED: [&str; 6] = [
     "bytes",
 ];
 
-/// A session whose turns have the time of their arrival, and its sizes, which depend on that time.
+/// A session whose turns contain their arrival time. Its sizes depend on that.
 const ARRIVAL: &str = "arrival";
 const SIZES: [&str; 2] = ["history_bytes", "history_tokens"];
 
@@ -126,7 +126,7 @@ impl Normal {
     }
 }
 
-/// The time at which a recalled memory had its reported age, in milliseconds since 1970.
+/// Time of a recall in Unix milliseconds, computed from the age of a recalled memory.
 fn now_of_age(hit: &Map<String, Value>) -> Option<i64> {
     let observed_at = hit.get("memory")?.get("observed_at")?.as_str()?;
     let age: f64 = hit.get("age")?.as_str()?.strip_suffix('s')?.parse().ok()?;
