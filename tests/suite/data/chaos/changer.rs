@@ -237,6 +237,7 @@ impl Changer {
         let look = async |clients: &mut Clients| clients.sessions.get_session(state.clone()).await;
         let seen = self.until_answered(chaos, look).await.into_inner();
         assert_eq!(seen.state_json, self.state_json(), "{}", self.session);
+        let turns = seen.session.expect("a session").history_turns;
         let history = GetHistoryRequest {
             session_id: self.session.clone(),
             ..GetHistoryRequest::default()
@@ -247,6 +248,7 @@ impl Changer {
         let seen: Vec<_> = seen.iter().map(|turn| (turn.seq, text_of(turn))).collect();
         let acked = self.turns.iter().map(|(seq, text)| (*seq, &**text));
         assert_eq!(seen, acked.collect::<Vec<_>>(), "{}", self.session);
+        assert_eq!(turns, self.turns.len() as u64, "{}", self.session);
     }
 
     fn state_json(&self) -> String {
