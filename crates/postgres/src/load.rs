@@ -49,7 +49,7 @@ struct KnownDigest {
     through_seq: u64,
     count: u64,
     bytes: u64,
-    /// Of all checksums.
+    /// See [`digest_with`].
     digest: i64,
 }
 
@@ -253,10 +253,24 @@ impl LoadedHead {
             };
             all.count += 1;
             all.bytes += record.content.len() as u64;
-            all.digest ^= content_checksum(key, &record.content);
+            all.digest = digest_with(
+                all.digest,
+                record.seq,
+                content_checksum(key, &record.content),
+            );
         }
         all
     }
+}
+
+/// Adds a turn's checksum to a digest, times a factor that depends on its seq, modulo 2^63.
+///
+/// CRCs are linear: with XOR, or without factors, the same change of two turns would cancel out.
+/// `memoird.load_turns` computes the same.
+fn digest_with(digest: i64, seq: u64, checksum: i64) -> i64 {
+    const HALF: u64 = 0x7fff_ffff;
+    let factor = ((seq & HALF) * 1_103_515_245) & HALF;
+    (digest.cast_unsigned() + checksum.cast_unsigned() * factor).cast_signed() & i64::MAX
 }
 
 /// Formats seqs as a PostgreSQL array.

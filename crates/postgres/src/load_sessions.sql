@@ -112,17 +112,19 @@ BEGIN
         known := row_known[i];
         is_same := false;
         IF known > 0 THEN
-            -- The lower half is the checksum of the content.
+            -- The lower half is the checksum of the content. See `digest_with` in load.rs.
             SELECT count(*) = row_known_count[i]
                 AND coalesce(sum(octet_length(k.content)), 0) = row_known_bytes[i]
-                AND coalesce(bit_xor(k.checksum & 4294967295), 0) = row_known_digest[i]
+                AND coalesce(sum((k.checksum & 4294967295)
+                    * ((k.seq & 2147483647) * 1103515245 & 2147483647)), 0)
+                    % 9223372036854775808 = row_known_digest[i]
             INTO is_same
             FROM (
-                SELECT t.content, t.checksum FROM memoird.turns AS t
+                SELECT t.seq, t.content, t.checksum FROM memoird.turns AS t
                 WHERE t.generation = of_generation AND t.seq >= floor AND t.seq <= known
                     AND (holes IS NULL OR t.seq <> ALL (holes)) AND (gone IS NULL OR NOT t.seq <@ gone)
                 UNION ALL
-                SELECT t.content, t.checksum FROM memoird.turns AS t
+                SELECT t.seq, t.content, t.checksum FROM memoird.turns AS t
                 WHERE t.generation = of_generation AND t.seq = ANY (apart) AND t.seq <= known) AS k;
         END IF;
         IF is_same THEN

@@ -82,6 +82,26 @@ fn load_does_not_reuse_turns_that_differ_from_stored_ones() {
     assert!(text.contains('b'), "{text:?}");
 }
 
+/// CRCs are linear: with XOR, the same change of two turns would cancel out.
+#[test]
+fn load_sees_two_updates_with_same_difference() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    let mut chat = begun(&one, "s", 1);
+    must_write(&one, [chat.append("u u", 2)]);
+    let edit = |chat: &mut Chat, texts: [&str; 2]| {
+        for (seq, text) in (1..).zip(texts) {
+            must_write(&other, update::decide(chat, seq, text, None, 3).changes);
+        }
+    };
+    let mut twin = chat.reloaded(&other);
+    edit(&mut twin, ["6", "7"]);
+    let known = twin.reloaded(&one);
+    edit(&mut twin, ["7", "6"]);
+    let saved = load_again(&one, &known, None);
+    assert_eq!(reused(&saved, &known), 0);
+}
+
 #[test]
 fn load_for_caller_with_turns_looks_up_one_key() {
     let Some(database) = database() else { return };
