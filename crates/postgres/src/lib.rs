@@ -320,7 +320,7 @@ impl PgStore {
                     versions.insert(*generation, version);
                 }
             }
-            // Both locks are held, so that `are_current` finds a version in one of the two maps.
+            // Both locks are held, so that `current_revisions` finds a version in one of the two maps.
             writing.clear();
         }
         Ok(())
@@ -451,16 +451,17 @@ impl Store for PgStore {
         }
     }
 
-    fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
+    fn current_revisions(
+        &self,
+        generations: &[Generation],
+    ) -> Result<Vec<Option<u64>>, StoreError> {
         let newest = self
             .database
             .call(async |client: &Client| read::newest(client, generations).await)?;
         let writing = lock(&self.writing);
         let mut versions = self.versions();
-        let mut is_current = |name: &Generation| {
-            let Some(newest) = newest.get(name) else {
-                return false;
-            };
+        let mut revision = |name: &Generation| {
+            let newest = newest.get(name)?;
             let known = versions.get(name);
             let is_known = known.is_some_and(|known| (known.revision, known.stamp) == *newest)
                 || writing.get(name) == Some(newest);
@@ -469,9 +470,9 @@ impl Store for PgStore {
                 // older one.
                 versions.remove(name);
             }
-            is_known
+            is_known.then_some(newest.0)
         };
-        Ok(generations.iter().map(&mut is_current).collect())
+        Ok(generations.iter().map(&mut revision).collect())
     }
 
     fn load(

@@ -376,11 +376,15 @@ pub trait Store: Send + Sync + 'static {
         Ok(ExchangedEvents::default())
     }
 
-    /// Returns whether this process last loaded or wrote the live version of each generation.
+    /// Returns the revision of the live version of each generation if this process has last loaded
+    /// or written that version, and `None` otherwise.
     ///
-    /// Always true for a store with a single process.
-    fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
-        Ok(vec![true; generations.len()])
+    /// A store with a single process returns the largest revision.
+    fn current_revisions(
+        &self,
+        generations: &[Generation],
+    ) -> Result<Vec<Option<u64>>, StoreError> {
+        Ok(vec![Some(u64::MAX); generations.len()])
     }
 
     /// Loads the live generation of a session. `None` if there is none.

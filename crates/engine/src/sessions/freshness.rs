@@ -38,11 +38,11 @@ impl ObservedVersion {
     }
 }
 
-/// A request to compare a version with the journal.
+/// A request for the revision in the journal, if this daemon has loaded or written that version.
 #[derive(Debug)]
 pub(super) struct VersionCheck {
     generation: Generation,
-    reply: oneshot::Sender<Result<bool, EngineError>>,
+    reply: oneshot::Sender<Result<Option<u64>, EngineError>>,
 }
 
 impl Sessions {
@@ -68,21 +68,25 @@ impl Sessions {
         let Some(cluster) = self.shared.cluster.as_ref().filter(|_| is_durable) else {
             return Ok(is_durable);
         };
-        let (reply, is_newest) = oneshot::channel();
+        let (reply, newest) = oneshot::channel();
         let check = VersionCheck {
             generation: observed.generation,
             reply,
         };
         // Both fail once the worker that checks has stopped.
         let _ = cluster.version_checks.send(check);
-        let is_newest = is_newest.await.unwrap_or(Err(EngineError::Stopping))?;
+        let newest = newest.await.unwrap_or(Err(EngineError::Stopping))?;
         let mut inner = slot.lock();
         if inner.epoch != observed.epoch {
             return Ok(false);
         }
-        let is_there =
-            ObservedVersion::new(&inner).is_some_and(|now| now.generation == observed.generation);
-        if !is_newest && is_there {
+        let head = inner.head();
+        let revision = head
+            .filter(|head| head.generation == observed.generation)
+            .map(|head| head.revision);
+        // A load whose caller was cancelled may have read a newer version than the one in memory.
+        let is_newest = newest.is_some_and(|newest| revision.is_none_or(|own| newest <= own));
+        if !is_newest && revision.is_some() {
             inner.outdate(&slot.tenant, u64::MAX, 0);
         }
         Ok(is_newest)
@@ -143,19 +147,19 @@ impl Worker for FreshnessWorker {
         generations.dedup();
         let wanted = generations.clone();
         let read = async {
-            let read = move |store: &dyn Store| store.are_current(&wanted);
+            let read = move |store: &dyn Store| store.current_revisions(&wanted);
             self.sessions.store()?.run(None, read).await
         };
         let stored = read.await;
         for check in checks {
             let index = generations.binary_search(&check.generation);
-            let is_current = match (&stored, index) {
-                (Ok(are_current), Ok(index)) => Ok(are_current.get(index) == Some(&true)),
-                (Ok(_), Err(_)) => Ok(false),
+            let newest = match (&stored, index) {
+                (Ok(revisions), Ok(index)) => Ok(revisions.get(index).copied().flatten()),
+                (Ok(_), Err(_)) => Ok(None),
                 (Err(error), _) => Err(error.clone()),
             };
             // The caller may have been cancelled.
-            let _ = check.reply.send(is_current);
+            let _ = check.reply.send(newest);
         }
         // Errors were returned to the callers, so the worker needs no backoff.
         Ok(())

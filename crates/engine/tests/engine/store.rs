@@ -397,9 +397,12 @@ impl Store for FaultyStore {
         self.inner.exchange_events(exchange)
     }
 
-    fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
+    fn current_revisions(
+        &self,
+        generations: &[Generation],
+    ) -> Result<Vec<Option<u64>>, StoreError> {
         self.version_looks.fetch_add(1, Ordering::Relaxed);
-        self.inner.are_current(generations)
+        self.inner.current_revisions(generations)
     }
 
     fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError> {

@@ -169,18 +169,21 @@ impl Store for MemoryStore {
         Ok(answer)
     }
 
-    fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
+    fn current_revisions(
+        &self,
+        generations: &[Generation],
+    ) -> Result<Vec<Option<u64>>, StoreError> {
         let tables = self.tables();
         let Some(known) = &self.known else {
-            return Ok(vec![true; generations.len()]);
+            return Ok(vec![Some(u64::MAX); generations.len()]);
         };
         let known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_current = |name: &Generation| {
-            let row = tables.generations.get(name);
-            row.is_some_and(|row| row.ended.is_none())
-                && known.versions.get(name) == tables.versions.get(name)
+        let revision = |name: &Generation| {
+            let row = tables.generations.get(name)?;
+            let is_known = known.versions.get(name) == tables.versions.get(name);
+            (row.ended.is_none() && is_known).then_some(row.head.revision)
         };
-        Ok(generations.iter().map(is_current).collect())
+        Ok(generations.iter().map(revision).collect())
     }
 
     fn load(
