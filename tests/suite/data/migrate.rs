@@ -118,12 +118,15 @@ async fn migrate_to_database_and_back_preserves_sessions() {
         daemon.restart_with(setup).await;
         client = daemon.sessions();
         let mut after = seen(&mut client, &generation).await;
-        let search = SearchTranscriptsRequest {
-            query: "marmalade".into(),
-            ..SearchTranscriptsRequest::default()
-        };
-        let found = daemon.memories().search_transcripts(search).await;
-        assert_eq!(found.expect("a search").into_inner().hits.len(), 1);
+        eventually("the index is built", async || {
+            let search = SearchTranscriptsRequest {
+                query: "marmalade".into(),
+                ..SearchTranscriptsRequest::default()
+            };
+            let found = daemon.memories().search_transcripts(search).await;
+            (found.ok()?.into_inner().hits.len() == 1).then_some(())
+        })
+        .await;
         // The steady clock continues, so the expiry is unchanged.
         assert!((expires_at(&mut after) - expires).abs() < 3);
         assert_eq!(after, before);
