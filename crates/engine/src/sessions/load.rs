@@ -102,9 +102,11 @@ impl Sessions {
     }
 
     fn is_probably_outdated(&self, inner: &SlotInner) -> bool {
-        // A change of this daemon in flight shows whether the session is outdated.
+        // A load would discard a running compaction. A change of this daemon in flight shows whether
+        // the session is outdated.
+        let may_reload = |session: &Session| !session.compaction().running;
         inner.refreshes > 0
-            && inner.session().is_some()
+            && inner.session().is_some_and(may_reload)
             && self.shared.journal.is_processed(inner.ticket)
     }
 

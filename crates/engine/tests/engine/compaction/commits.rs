@@ -14,8 +14,22 @@ use super::script::{ModelStep, Script};
 use super::talk::{Talk, text_turn};
 use super::{compacting, opened};
 use crate::bot::Bot;
+use crate::cluster::Daemons;
 use crate::kit::{TestMachine, World, paused_runtime, poll_once, settle};
 use crate::windows::texts;
+
+/// Sessions that several daemons change are often read again, which must not discard a summary.
+#[tokio::test(start_paused = true)]
+async fn session_of_several_daemons_is_compacted() {
+    let script = Script::new([]);
+    let daemons = Daemons::open(compacting(&script), 2).await;
+    let [mut here, mut there] = [0, 1].map(|place| Talk::new(&daemons.bots[place], "a"));
+    for _ in 0..4 {
+        here.exchange().await;
+        there.exchange().await;
+    }
+    assert!(here.compact(Some(2)).await.unwrap().is_new);
+}
 
 #[tokio::test(start_paused = true)]
 async fn summary_whose_commit_fails_leaves_session_unchanged() {
