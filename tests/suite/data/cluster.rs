@@ -422,7 +422,7 @@ async fn member_whose_clock_is_ahead_uses_time_of_database_for_memories() {
         (gone && b.get_document(get("short")).await.is_err()).then_some(())
     })
     .await;
-    // After this, the daemon whose clock is ahead leads and deletes expired documents.
+    // Only the leader deletes expired documents. Next, that is the daemon whose clock is ahead.
     assert_eq!(documents_kept(&daemons[0]).await, 2);
     daemons[0].kill9().await;
     eventually("the new leader deletes it", async || {

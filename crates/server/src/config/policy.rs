@@ -178,7 +178,7 @@ impl Policy {
         values
     }
 
-    /// Paths of the settings whose values differ from those of a file.
+    /// Paths of settings that have another value in a file.
     pub(crate) fn differing(&self, of_file: &Self) -> Vec<String> {
         differing_paths(&self.values(), &of_file.values())
     }

@@ -1,4 +1,4 @@
-//! Users that call all mutating rpcs, each with a model of what was acknowledged.
+//! Users that call all mutating rpcs. Each has a model of the acknowledged changes.
 //!
 //! A user makes one call at a time and repeats it at other daemons until one replies. So the model
 //! is exact: a late original of a repeated call must change nothing.
@@ -228,7 +228,7 @@ impl Changer {
         }
     }
 
-    /// Asserts that a random daemon shows what was acknowledged.
+    /// Compares the session at a random daemon with the model.
     async fn check_history(&mut self, chaos: &Chaos) {
         let state = GetSessionRequest {
             session_id: self.session.clone(),

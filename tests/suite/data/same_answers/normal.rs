@@ -30,7 +30,7 @@ const MEASURED: [&str; 6] = [
     "bytes",
 ];
 
-/// A session whose turns contain their arrival time. Its sizes depend on that.
+/// A session with arrival times in its turns, so that its sizes vary.
 const ARRIVAL: &str = "arrival";
 const SIZES: [&str; 2] = ["history_bytes", "history_tokens"];
 
