@@ -7,30 +7,13 @@ use memoird_core::idempotency::{Fingerprint, IdempotencyKey, fingerprint};
 use memoird_core::time::Timestamp;
 use rusqlite::params;
 
-use super::row::whole;
-use super::sql::ColumnType::{Bytes, Whole};
-use super::sql::{Insert, Sql, StoreResult};
-use super::time::{after, before, moment, timestamp};
+use super::remember::StoredKey;
+use super::sql::{Sql, StoreResult};
+use super::time::{after, before, timestamp};
 use super::writer::MemoryWriter;
 use crate::MemoryError;
 use crate::rules::MemoryLimits;
 use crate::rules::documents::{Document, DocumentPut};
-
-/// `memory` is the digest of the document's name.
-static PUT_KEYS: Insert = Insert::new(
-    "keys",
-    &[
-        ("no", Whole),
-        ("key", Bytes),
-        ("content", Bytes),
-        ("memory", Bytes),
-        ("outcome", Whole),
-        ("at", Whole),
-        ("version", Whole),
-        ("created", Whole),
-    ],
-    "",
-);
 
 impl MemoryWriter<'_> {
     /// The document that an earlier put with the same idempotency key stored, without its value.
@@ -68,7 +51,7 @@ impl MemoryWriter<'_> {
         }
     }
 
-    /// Records the idempotency key of a put, and has keys pruned that are too old or too many.
+    /// Records the idempotency key of a put.
     pub(super) fn keep_put(
         &self,
         put: &DocumentPut,
@@ -78,19 +61,15 @@ impl MemoryWriter<'_> {
         let Some(named) = put.idempotency else {
             return Ok(());
         };
-        let (key, at) = (key_of(put, named), stored.updated_at);
-        self.run("DELETE FROM keys WHERE key = ?", params![key])?;
-        let row = params![
-            self.next_key(key, at, limits)?,
-            key,
-            named.content,
-            put.name.digest(),
-            0,
-            moment(at),
-            whole(stored.version),
-            moment(stored.created_at)
-        ];
-        self.connection.insert(&PUT_KEYS, row)
+        let record = StoredKey {
+            key: key_of(put, named),
+            content: named.content,
+            memory: put.name.digest(),
+            outcome: 0,
+            at: stored.updated_at,
+            document: Some((stored.version, stored.created_at)),
+        };
+        self.store_key(&record, limits)
     }
 }
 

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use memoird_core::CoreError;
+use memoird_core::idempotency::Fingerprint;
 use memoird_core::ids::{MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use memoird_core::words::deny_alike;
@@ -39,6 +40,8 @@ static KEYS: Insert = Insert::new(
         ("memory", Bytes),
         ("outcome", Whole),
         ("at", Whole),
+        ("version", Whole),
+        ("created", Whole),
     ],
     "",
 );
@@ -50,6 +53,20 @@ static REMEMBERED: Insert = Insert::new(
 
 /// Condition on the current memory of an owner with an external key.
 const OF_KEY: &str = "owner = ? AND external_key = ? AND superseded_by IS NULL";
+
+/// A row of `keys`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoredKey {
+    pub(super) key: Fingerprint,
+    pub(super) content: Fingerprint,
+    /// Id of the memory, or digest of the document's name.
+    pub(super) memory: [u8; 16],
+    /// 0 for a document.
+    pub(super) outcome: u8,
+    pub(super) at: Timestamp,
+    /// Version and creation time of the document.
+    pub(super) document: Option<(u64, Timestamp)>,
+}
 
 /// How a memory matches a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,7 +298,7 @@ impl MemoryWriter<'_> {
         }))
     }
 
-    /// Records an idempotency key, and has keys pruned that are too old or too many.
+    /// Records the idempotency key of a command, if it has one.
     fn keep_key(
         &self,
         command: &RememberCommand,
@@ -292,16 +309,31 @@ impl MemoryWriter<'_> {
         let Some(key) = command.key else {
             return Ok(());
         };
-        if !self.is_key_unused(key.key) {
-            self.run("DELETE FROM keys WHERE key = ?", params![key.key])?;
+        let record = StoredKey {
+            key: key.key,
+            content: key.content,
+            memory: memory.to_bytes(),
+            outcome: outcome as u8,
+            at: command.at(),
+            document: None,
+        };
+        self.store_key(&record, limits)
+    }
+
+    /// Stores an idempotency key, and has keys pruned that are too old or too many.
+    pub(super) fn store_key(&self, stored: &StoredKey, limits: &MemoryLimits) -> StoreResult<()> {
+        if !self.is_key_unused(stored.key) {
+            self.run("DELETE FROM keys WHERE key = ?", params![stored.key])?;
         }
         let row = params![
-            self.next_key(key.key, command.at(), limits)?,
-            key.key,
-            key.content,
-            memory.to_bytes(),
-            outcome as u8,
-            moment(command.at())
+            self.next_key(stored.key, stored.at, limits)?,
+            stored.key,
+            stored.content,
+            stored.memory,
+            stored.outcome,
+            moment(stored.at),
+            stored.document.map(|(version, _)| whole(version)),
+            stored.document.map(|(_, created)| moment(created))
         ];
         self.connection.insert(&KEYS, row)
     }
