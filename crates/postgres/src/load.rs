@@ -11,7 +11,7 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::state::State;
 use memoird_core::time::Steady;
 use memoird_core::window::SavedCut;
-use memoird_store::checksum::{TurnCounters, TurnKey, content_checksum};
+use memoird_store::checksum::{TurnCounters, TurnKey, part_checksum};
 use memoird_store::rows::{GenerationRow, LiveTurns, StoredRow, TurnReader};
 use memoird_store::{KEYS_MAX, SessionToLoad, StoreError, windows};
 use tokio_postgres::Client;
@@ -253,11 +253,7 @@ impl LoadedHead {
             };
             all.count += 1;
             all.bytes += record.content.len() as u64;
-            all.digest = digest_with(
-                all.digest,
-                record.seq,
-                content_checksum(key, &record.content),
-            );
+            all.digest = digest_with(all.digest, record.seq, part_checksum(key, &record.content));
         }
         all
     }

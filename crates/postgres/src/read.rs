@@ -291,10 +291,7 @@ pub(crate) fn keys_of(row: &ResultRow, from: usize) -> Result<Keys, StoreError> 
 }
 
 /// Reads an array. `NULL` becomes an empty one.
-pub(crate) fn array<'a, T: FromSql<'a>>(
-    row: &'a ResultRow,
-    column: usize,
-) -> Result<Vec<T>, StoreError> {
+fn array<'a, T: FromSql<'a>>(row: &'a ResultRow, column: usize) -> Result<Vec<T>, StoreError> {
     Ok(get::<Option<Vec<T>>>(row, column)?.unwrap_or_default())
 }
 

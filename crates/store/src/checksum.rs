@@ -129,17 +129,17 @@ impl FieldsChecksum {
 
 const CONTENT_MASK: i64 = 0xffff_ffff;
 
-/// The lower half of [`Protection::checksum`].
-pub fn content_checksum(key: TurnKey, content: &[u8]) -> i64 {
+/// Checksum of a part of a turn. That of its content is the lower half of [`Protection::checksum`].
+pub fn part_checksum(key: TurnKey, part: &[u8]) -> i64 {
     let mut hasher = Hasher::new();
     hasher.update(&key.generation.to_bytes());
     hasher.update(&key.seq.to_le_bytes());
-    hasher.update(content);
+    hasher.update(part);
     hasher.finalize().into()
 }
 
 fn checksum(key: TurnKey, header: &[u8], content: &[u8]) -> i64 {
-    content_checksum(key, header) << 32 | content_checksum(key, content)
+    part_checksum(key, header) << 32 | part_checksum(key, content)
 }
 
 fn stand_in(header: &[u8], seq: u64) -> Option<Arc<[u8]>> {

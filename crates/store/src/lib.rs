@@ -379,12 +379,12 @@ pub trait Store: Send + Sync + 'static {
     /// Returns the revision of the live version of each generation if this process has last loaded
     /// or written that version, and `None` otherwise.
     ///
-    /// A store with a single process returns the largest revision.
+    /// A store with a single process returns 0: memory is never older.
     fn current_revisions(
         &self,
         generations: &[Generation],
     ) -> Result<Vec<Option<u64>>, StoreError> {
-        Ok(vec![Some(u64::MAX); generations.len()])
+        Ok(vec![Some(0); generations.len()])
     }
 
     /// Loads the live generation of a session. `None` if there is none.

@@ -175,7 +175,7 @@ impl Store for MemoryStore {
     ) -> Result<Vec<Option<u64>>, StoreError> {
         let tables = self.tables();
         let Some(known) = &self.known else {
-            return Ok(vec![Some(u64::MAX); generations.len()]);
+            return Ok(vec![Some(0); generations.len()]);
         };
         let known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let revision = |name: &Generation| {
