@@ -38,7 +38,7 @@ FOREIGN = {
 }
 # Calls that may be retried when their outcome is unknown.
 REPEATABLE = {
-    "GetContext", "GetHistory", "ResolveRecallTool", "GetSession", "ListSessions", "CompactSession", "EraseSession",
+    "BuildContext", "GetHistory", "ResolveRecallTool", "GetSession", "ListSessions", "CompactSession", "EraseSession",
     "EraseSubject", "GetErasure", "Append", "UpdateTurn", "CopySession", "Remember", "Recall", "GetMemory", "ListMemories",
     "ListSubjects", "ListConflicts",
     "Forget", "GetManifest", "CommitExtraction", "ImportMemories", "GetMemoryStats",

@@ -32,7 +32,7 @@ const SPLICED: [&str; 4] = [
 ];
 
 /// A message that is implemented manually in `src/context.rs`.
-const BY_HAND: &str = "GetContextResponse";
+const BY_HAND: &str = "BuildContextResponse";
 
 /// Reads a path from the environment of the build script.
 ///

@@ -128,7 +128,7 @@ class Bot:
             if not calls_model(session, position):
                 continue
             try:
-                window = self.stub.GetContext(self.request(name, session.system, waiting))
+                window = self.stub.BuildContext(self.request(name, session.system, waiting))
                 # `grade` finds the message of a turn by its seq.
                 assert window.session.last_seq == position + 1, window.session
             except self.grpc.RpcError as error:
@@ -144,7 +144,7 @@ class Bot:
             yield position, window
 
     def request(self, name, system, messages):
-        request = self.session_pb2.GetContextRequest(
+        request = self.session_pb2.BuildContextRequest(
             session_id=name, system=system, tools_json=self.tools,
             format=self.api.MESSAGE_FORMAT_OPENAI,
             budget=self.api.Budget(context_window=self.budget, max_reply_tokens=0,

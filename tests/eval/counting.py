@@ -236,7 +236,7 @@ def counted(args, requests):
             session_id=session, messages_json=json.dumps(messages), format=wire(request), usage=usage))
 
     def window(request, session, **more):
-        return stub.GetContext(api.GetContextRequest(
+        return stub.BuildContext(api.BuildContextRequest(
             session_id=session, model=request.model, system=request.system,
             tools_json=json.dumps(request.tools) if request.tools else "", format=wire(request), **more,
         )).report

@@ -282,7 +282,7 @@ class Bot:
     def ask(self, store, message, kind):
         """Recalls with the floor of a window, and without one."""
         request = self.memory.RecallRequest(query=message.text, subjects=[store.subject])
-        window = self.sessions.GetContext(self.session.GetContextRequest(
+        window = self.sessions.BuildContext(self.session.BuildContextRequest(
             session_id=store.subject, memories=request, peek=True,
             budget=self.common.Budget(context_window=200_000)), timeout=120)
         request.explain = True

@@ -92,7 +92,7 @@ class Bot:
         self.name, self.budget, self.policy, self.format = name, budget, policy, format
 
     def request(self):
-        return self.session_pb2.GetContextRequest(
+        return self.session_pb2.BuildContextRequest(
             session_id=self.name,
             budget=self.api.Budget(context_window=self.budget, max_reply_tokens=0,
                                    safety_headroom=0, tool_result_headroom=0),
@@ -103,7 +103,7 @@ class Bot:
         request = self.request()
         request.append.messages_json = json.dumps(messages)
         request.append.format = self.api.MESSAGE_FORMAT_OPENAI
-        return self.stub.GetContext(request)
+        return self.stub.BuildContext(request)
 
 
 def policies(api):

@@ -53,7 +53,7 @@ class Bot:
             idempotency_key=key,
             usage=usage,
         )
-        return self.client.get_context(
+        return self.client.build_context(
             chat,
             append,
             model=self.model,

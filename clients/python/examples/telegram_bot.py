@@ -150,7 +150,7 @@ class Bot:
         typing = asyncio.create_task(self._type(int(session.partition(":")[2])))
         try:
             for _ in range(STEPS_MAX):
-                window = await self.client.get_context(
+                window = await self.client.build_context(
                     session, said, model=MODEL, system=SYSTEM, tools_json=self.tools, format=FORMAT
                 )
                 last = window.messages[-1]

@@ -532,7 +532,7 @@ def test_what_the_model_is_sent_again_is_counted(run, service, client, app, part
     ):
         run(service.append_event(session, said))
     assert run(service.get_session(**of)).events == session.events
-    counted = client.get_context(f"adk/{app}/ann/1").report.tokens_total
+    counted = client.build_context(f"adk/{app}/ann/1").report.tokens_total
     assert 23_000 < counted < 26_000
     assert len(client.get_history(f"adk/{app}/ann/1").turns[1].client_json) < 5_000
 
@@ -554,7 +554,7 @@ def test_files_of_a_result_are_media(run, service, client, app):
     turn = client.get_history(f"adk/{app}/ann/1").turns[1]
     [file] = turn.parts[0].tool_result.parts
     assert file.media.media_type == "image/png" and len(turn.client_json) < 2_000
-    assert client.get_context(f"adk/{app}/ann/1").report.tokens_total < 5_000
+    assert client.build_context(f"adk/{app}/ann/1").report.tokens_total < 5_000
 
 
 class Model(BaseLlm):

@@ -299,7 +299,7 @@ def test_what_the_model_is_sent_again_is_counted(daemon, calls, contents, tokens
         history = MemoirdHistoryProvider(client=calls)
         await history.save_messages(name, messages)
         assert dumped(await history.get_messages(name)) == dumped(messages)
-        counted = (await calls.get_context(name)).report.tokens_total
+        counted = (await calls.build_context(name)).report.tokens_total
         assert abs(counted - tokens) < tokens / 20 + 60
         turns = (await calls.get_history(name)).turns
         assert len(turns[1].client_json) < 2_000

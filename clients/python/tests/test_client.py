@@ -60,7 +60,7 @@ def test_a_window_is_the_providers_own(client):
     append = memoird.AppendRequest(
         messages_json=[{"role": "user", "content": "Hi"}], format=memoird.MessageFormat.OPENAI
     )
-    window = client.get_context(
+    window = client.build_context(
         "window", append, system="Be kind.", format=memoird.MessageFormat.OPENAI
     )
     assert window.messages == [
@@ -150,8 +150,8 @@ USER, HELLO = memoird.Role.USER, memoird.Part(text="hello")
         ("messages_json", lambda it: it.append("s", messages_json=[object()])),
         ("labels", lambda it: it.append("s", [memoird.user("x")], labels=["a"])),
         ("expected_seq", lambda it: it.append("s", [memoird.user("x")], expected_seq=-1)),
-        ("append.turns", lambda it: it.get_context("s", memoird.AppendRequest(turns="hello"))),
-        ("budget.context_window", lambda it: it.get_context("s", budget=memoird.Budget(1 << 64))),
+        ("append.turns", lambda it: it.build_context("s", memoird.AppendRequest(turns="hello"))),
+        ("budget.context_window", lambda it: it.build_context("s", budget=memoird.Budget(1 << 64))),
         ("limit", lambda it: it.get_history("s", limit=1 << 32)),
         ("namespace", lambda it: it.put_document("users", "k", json=1)),
         ("bytes", lambda it: it.put_document(["users"], "k", json=1, bytes=b"1")),
@@ -195,11 +195,11 @@ LATE = datetime.datetime(1969, 1, 1, tzinfo=datetime.timezone.utc)
         ("expected_state_version", lambda it: it.append("s", SAID, expected_state_version=1)),
         ("ttl_class", lambda it: it.append("s", SAID, ttl_class="?")),
         ("labels", lambda it: it.append("s", SAID, labels={"": "x"})),
-        ("append.turns", lambda it: it.get_context("s", memoird.AppendRequest())),
-        ("model", lambda it: it.get_context("s", memoird.AppendRequest(turns=SAID), "nobody's")),
-        ("tools_json", lambda it: it.get_context("s", tools_json="{}")),
-        ("budget", lambda it: it.get_context("s", memoird.AppendRequest(turns=SAID), budget=NONE)),
-        ("memories.mode", lambda it: it.get_context("s", memories=memoird.RecallRequest(mode=99))),
+        ("append.turns", lambda it: it.build_context("s", memoird.AppendRequest())),
+        ("model", lambda it: it.build_context("s", memoird.AppendRequest(turns=SAID), "nobody's")),
+        ("tools_json", lambda it: it.build_context("s", tools_json="{}")),
+        ("budget", lambda it: it.build_context("s", memoird.AppendRequest(turns=SAID), budget=NONE)),
+        ("memories.mode", lambda it: it.build_context("s", memories=memoird.RecallRequest(mode=99))),
         ("limit", lambda it: it.get_history("s", limit=1, last=1)),
         ("generation", lambda it: it.get_history("s", "x")),
         ("page_token", lambda it: it.list_sessions(page_token="x")),
@@ -477,11 +477,11 @@ def test_a_window_that_was_refused_for_want_of_room_may_have_appended(idempotent
             assert len(seen) == 2
             append = memoird.AppendRequest(turns=SAID)
             if idempotent:
-                other.get_context("chat", append)
+                other.build_context("chat", append)
             else:
                 with pytest.raises(errors.ResourceExhausted):
-                    other.get_context("chat", append)
-                other.get_context("chat")
+                    other.build_context("chat", append)
+                other.build_context("chat")
             assert len(seen) == 4
 
 
@@ -578,7 +578,7 @@ def test_a_turn_is_overwritten_and_a_session_forked(client):
 
 def test_a_request_that_is_used_twice_is_two_appends(client):
     append = memoird.AppendRequest(turns=[memoird.user("again")])
-    seqs = [client.get_context("twice", append).session.last_seq for _ in range(2)]
+    seqs = [client.build_context("twice", append).session.last_seq for _ in range(2)]
     assert (seqs, append.idempotency_key) == ([1, 2], "")
 
 

@@ -304,12 +304,12 @@ def test_what_the_model_is_sent_again_is_counted(daemon, provider):
         format, items = memoird.MessageFormat.OPENAI_RESPONSES, [*blocks[:2], said]
     asked = [{"role": "user", "content": text} for text in ("Where is it?", "Since when?")]
     daemon.append(f"plain {provider}", messages_json=[asked[0], *items, asked[1]], format=format)
-    plain, kept = (daemon.get_context(f"{name} {provider}", format=format) for name in ("plain", "counted"))
+    plain, kept = (daemon.build_context(f"{name} {provider}", format=format) for name in ("plain", "counted"))
     assert plain.report.tokens_total > 20_000
     assert abs(kept.report.tokens_total - plain.report.tokens_total) < plain.report.tokens_total / 100
     # The provider's blocks are sent to this provider only.
     other = memoird.MessageFormat.OPENAI
-    assert FOUND not in str(daemon.get_context(f"counted {provider}", format=other).messages)
+    assert FOUND not in str(daemon.build_context(f"counted {provider}", format=other).messages)
     # They are stored only once.
     [turn] = [turn for turn in daemon.get_history(f"counted {provider}").turns if turn.client_id == "m1"]
     assert len(turn.client_json) < 2_000
@@ -328,7 +328,7 @@ def test_reasoning_beside_the_content_is_counted(daemon):
     history.add_messages([HumanMessage("Where is it?"), message])
     assert history.messages[1] == message
     # Calls are in `tool_calls`, and parsed results are not sent.
-    counted = daemon.get_context("beside").report.tokens_total
+    counted = daemon.build_context("beside").report.tokens_total
     assert 45_000 < counted < 55_000
 
 
@@ -339,7 +339,7 @@ def test_a_call_in_the_content_is_counted_once(daemon):
     messages = [HumanMessage("Where is it?"), AIMessage([block], tool_calls=[call])]
     history.add_messages(messages)
     assert history.messages == messages
-    assert daemon.get_context("call").report.tokens_total < 30_000
+    assert daemon.build_context("call").report.tokens_total < 30_000
 
 
 def test_a_message_of_very_many_blocks_is_kept(daemon):
@@ -348,4 +348,4 @@ def test_a_message_of_very_many_blocks_is_kept(daemon):
     history = MemoirdChatMessageHistory("blocks", client=daemon)
     history.add_messages([HumanMessage("Where is it?"), message])
     assert history.messages[1] == message
-    assert daemon.get_context("blocks").report.tokens_total > 1_000
+    assert daemon.build_context("blocks").report.tokens_total > 1_000

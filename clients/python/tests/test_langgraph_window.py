@@ -166,11 +166,11 @@ class Interrupted(memoird.Client):
 
     before = None
 
-    def get_context(self, *args, **kwargs):
+    def build_context(self, *args, **kwargs):
         before, self.before = self.before, None
         if before:
             before()
-        return super().get_context(*args, **kwargs)
+        return super().build_context(*args, **kwargs)
 
 
 def test_a_window_is_never_of_what_another_step_told(client, thread):

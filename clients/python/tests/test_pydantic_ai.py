@@ -382,7 +382,7 @@ def test_what_the_model_is_sent_again_is_counted(daemon, parts, tokens):
     messages = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
     history.add_sync(messages)
     assert history.messages_sync() == messages
-    counted = daemon.get_context(name).report.tokens_total
+    counted = daemon.build_context(name).report.tokens_total
     assert abs(counted - tokens) < tokens / 20
     # Stored only once.
     assert len(daemon.get_history(name).turns[1].client_json) < 2_000
@@ -421,4 +421,4 @@ def test_files_of_a_result_are_media(daemon):
     assert turns[3].parts[0].tool_result.content.startswith('["a window", "See file ')
     assert turns[2].parts[0].tool_result.parts[0].media.uri.startswith("data:image/png;base64,iVBOR")
     # The tokens of two of them and of an image of unknown size.
-    assert daemon.get_context("screens").report.tokens_total < 10_000
+    assert daemon.build_context("screens").report.tokens_total < 10_000

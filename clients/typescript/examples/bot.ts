@@ -6,7 +6,7 @@
  */
 
 import { MessageFormat } from "memoird";
-import type { Client, GetContextResponse } from "memoird";
+import type { Client, BuildContextResponse } from "memoird";
 
 const STEPS_MAX = 8;
 const READ_EARLIER_TURNS = "read_earlier_turns";
@@ -85,8 +85,8 @@ export class Bot {
       idempotencyKey?: string;
       usage?: { model: string; inputTokens: bigint; outputTokens: bigint };
     } = {},
-  ): Promise<GetContextResponse> {
-    return this.client.getContext({
+  ): Promise<BuildContextResponse> {
+    return this.client.buildContext({
       sessionId: chat,
       append: { messagesJson: JSON.stringify(messages), format: MessageFormat.OPENAI, ...more },
       model: this.model,

@@ -26,7 +26,7 @@ import {
   AppendRequestSchema,
   CopySessionRequestSchema,
   EndSessionRequestSchema,
-  GetContextRequestSchema,
+  BuildContextRequestSchema,
   PatchStateRequestSchema,
   ResetSessionRequestSchema,
   RewindSessionRequestSchema,
@@ -63,7 +63,7 @@ const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.copySession,
   SessionService.method.resetSession,
   SessionService.method.endSession,
-  SessionService.method.getContext,
+  SessionService.method.buildContext,
   SessionService.method.resolveRecallTool,
   SessionService.method.getHistory,
   SessionService.method.getSession,
@@ -341,7 +341,7 @@ function retrying(inner: Transport, rules: Rules): Transport {
       const left = () => Math.max(Math.ceil(ends - performance.now()), 1);
       const isRepeatable = REPEATABLE.has(method) && isKnownAgain(request);
       // A window's append is done before the window is rejected.
-      const isUndone = !isMessage(request, GetContextRequestSchema) || !request.append;
+      const isUndone = !isMessage(request, BuildContextRequestSchema) || !request.append;
       let [next, waited] = [FIRST_PAUSE_MS, 0];
       await rules.connected(left(), signal);
       for (;;) {
@@ -417,7 +417,7 @@ function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: b
   if (idempotent && isKeyed(message)) {
     return keyed(message) as Message as MessageShape<I>;
   }
-  if (idempotent && isMessage(message, GetContextRequestSchema) && message.append) {
+  if (idempotent && isMessage(message, BuildContextRequestSchema) && message.append) {
     return { ...message, append: keyed(message.append) } as Message as MessageShape<I>;
   }
   if (idempotent && isMessage(message, BatchDocumentsRequestSchema)) {
@@ -457,7 +457,7 @@ function isKnownAgain(request: Message): boolean {
     // With an expected version, the repetition of a completed deletion fails.
     return request.expectedVersion === undefined;
   }
-  return !isMessage(request, GetContextRequestSchema) || request.append?.idempotencyKey !== "";
+  return !isMessage(request, BuildContextRequestSchema) || request.append?.idempotencyKey !== "";
 }
 
 /** Returns the session id of a request, or for memories the subject if it names one. */

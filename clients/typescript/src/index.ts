@@ -3,7 +3,7 @@
  *
  *     const client = connect();
  *     await client.append({ sessionId: "telegram:4711", turns: [user("Where is my parcel?")] });
- *     const window = await client.getContext({ sessionId: "telegram:4711", format: MessageFormat.OPENAI });
+ *     const window = await client.buildContext({ sessionId: "telegram:4711", format: MessageFormat.OPENAI });
  */
 
 export { connect } from "./client.js";

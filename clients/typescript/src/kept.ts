@@ -10,11 +10,11 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 
 import { TurnSchema } from "./gen/memoird/v1/common_pb.js";
 import type { Part, Turn } from "./gen/memoird/v1/common_pb.js";
-import type { GetContextRequestSchema } from "./gen/memoird/v1/session_pb.js";
+import type { BuildContextRequestSchema } from "./gen/memoird/v1/session_pb.js";
 
-/** Options of windows, see GetContextRequest. */
+/** Options of windows, see BuildContextRequest. */
 export type Window = Pick<
-  MessageInitShape<typeof GetContextRequestSchema>,
+  MessageInitShape<typeof BuildContextRequestSchema>,
   "model" | "budget" | "policy" | "overheadTokens" | "memories"
 >;
 

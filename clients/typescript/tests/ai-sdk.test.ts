@@ -119,7 +119,7 @@ test("a chat whose messages no turn takes as they are", async () => {
 
 test("memoird gives providers what the messages say, and nothing else of them", async () => {
   await saveChat(client, "window", [QUESTION, ANSWERED, THANKS]);
-  const { messagesJson } = await client.getContext({ sessionId: "window", format: MessageFormat.OPENAI });
+  const { messagesJson } = await client.buildContext({ sessionId: "window", format: MessageFormat.OPENAI });
   const messages: { role: string; tool_calls?: { id: string }[] }[] = JSON.parse(messagesJson);
   assert.deepEqual(
     messages.map(({ role }) => role),
@@ -445,7 +445,7 @@ test("answer_with_calls_goes_on_after_the_message_of_another_tab", async () => {
 /** Tokens of each turn of the chat's window. */
 async function tokensOf(chat: string, model = "claude-sonnet-4-5"): Promise<number[]> {
   const budget = { contextWindow: 10_000_000n };
-  const { report } = await client.getContext({ sessionId: chat, model, budget, peek: true });
+  const { report } = await client.buildContext({ sessionId: chat, model, budget, peek: true });
   return report!.turnTokens.map(Number);
 }
 
@@ -475,7 +475,7 @@ for (const [name, text, providerMetadata] of SEALS) {
     const [, answer] = await tokensOf(name);
     assert.ok(answer! > 5_000, `${answer} tokens`);
     for (const format of [MessageFormat.OPENAI, MessageFormat.OPENAI_RESPONSES, MessageFormat.ANTHROPIC]) {
-      const { messagesJson } = await client.getContext({ sessionId: name, format, peek: true });
+      const { messagesJson } = await client.buildContext({ sessionId: name, format, peek: true });
       const isOwn = format === MessageFormat.ANTHROPIC && "anthropic" in providerMetadata;
       assert.equal(messagesJson.includes(SEALED), isOwn, "sealed data goes to its own provider only");
     }

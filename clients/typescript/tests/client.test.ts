@@ -74,7 +74,7 @@ describe("calls", () => {
   });
 
   test("a window is the provider's own", async () => {
-    const window = await client.getContext({
+    const window = await client.buildContext({
       sessionId: "window",
       append: {
         messagesJson: JSON.stringify([{ role: "user", content: "Hi" }]),
@@ -198,8 +198,8 @@ describe("refusals", () => {
       ['labels["a"]', /a text, not 1/, "append", { ...at, turns: [hi], labels: { a: 1 } }],
       ["expectedSeq", /a bigint from 0n/, "append", { ...at, turns: [hi], expectedSeq: -1n }],
       ["expected_seq", /is it expectedSeq/, "append", { ...at, turns: [hi], expected_seq: 1n }],
-      ["append", /a AppendRequest/, "getContext", { ...at, append: "x" }],
-      ["append.turns", /a list/, "getContext", { ...at, append: { turns: "x" } }],
+      ["append", /a AppendRequest/, "buildContext", { ...at, append: "x" }],
+      ["append.turns", /a list/, "buildContext", { ...at, append: { turns: "x" } }],
       ["limit", /to 4294967295, not 4294967296/, "getHistory", { ...at, limit: 2 ** 32 }],
       ["namespace", /a list/, "putDocument", { ...spot, namespace: "users", value: json }],
       ["value.case", /one of json, bytes/, "putDocument", { ...spot, value: { case: "jsn", value: "1" } }],
@@ -303,7 +303,7 @@ describe("refusals", () => {
   test("what the daemon refuses in a field names it", async () => {
     const calls: [string, () => Promise<unknown>][] = [
       ["session_id", () => client.getSession({ sessionId: "" })],
-      ["append.turns", () => client.getContext({ sessionId: "s", append: {} })],
+      ["append.turns", () => client.buildContext({ sessionId: "s", append: {} })],
       ["turns[1]", () => client.append({ sessionId: "s", turns: [memoird.user("hi"), {}] })],
       ["merge_patch_json", () => client.patchState({ sessionId: "s", mergePatchJson: "[]", create: true })],
       ["memory.id", () => client.updateMemory({ memory: { id: "x" }, updateMask: { paths: ["content"] } })],
@@ -326,7 +326,7 @@ describe("refusals", () => {
     const request = create(AppendRequestSchema, { sessionId: "twice", turns: [memoird.user("hi")] });
     await client.append(request);
     assert.equal((await client.append(request)).lastSeq, 2n);
-    assert.equal((await client.getContext({ sessionId: "twice", append: request })).session?.lastSeq, 3n);
+    assert.equal((await client.buildContext({ sessionId: "twice", append: request })).session?.lastSeq, 3n);
     assert.equal(request.idempotencyKey, "");
   });
 });
@@ -702,7 +702,7 @@ describe("what is tried again", () => {
     }
     await scripted([refuse(14), answer()], async ({ addr, seen }) => {
       await using other = memoird.connect({ addr, idempotent: false });
-      await assert.rejects(other.getContext({ sessionId: "c", append: { turns } }), errors.Unavailable);
+      await assert.rejects(other.buildContext({ sessionId: "c", append: { turns } }), errors.Unavailable);
       assert.equal(seen.length, 1);
     });
     await scripted([refuse(14)], async ({ addr, seen }) => {
@@ -714,7 +714,7 @@ describe("what is tried again", () => {
       await using other = memoird.connect({ addr, idempotent: false });
       await assert.rejects(other.rewindSession({ sessionId: "c" }), errors.Unavailable);
       assert.equal(seen.length, 1);
-      await other.getContext({ sessionId: "c" });
+      await other.buildContext({ sessionId: "c" });
     });
   });
 
@@ -745,14 +745,14 @@ describe("what is tried again", () => {
         await using other = memoird.connect({ addr, idempotent });
         await other.append({ sessionId: "chat", turns });
         assert.equal(seen.length, 2);
-        const window = other.getContext({ sessionId: "chat", append: { turns } });
+        const window = other.buildContext({ sessionId: "chat", append: { turns } });
         await (idempotent ? window : assert.rejects(window, errors.ResourceExhausted));
         assert.equal(seen.length, idempotent ? 4 : 3);
       });
     }
     await scripted([refuse(8, "MEMORY_FULL", 1), answer()], async ({ addr }) => {
       await using other = memoird.connect({ addr, idempotent: false });
-      await other.getContext({ sessionId: "chat" });
+      await other.buildContext({ sessionId: "chat" });
     });
   });
 

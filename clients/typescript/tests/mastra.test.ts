@@ -712,7 +712,7 @@ describe("memoird beneath Mastra", () => {
       );
       assert.equal(session!.subject, "ann", "what is remembered is of the resource");
       // A provider gets the content of the messages, and no other fields.
-      const { messagesJson } = await client.getContext({
+      const { messagesJson } = await client.buildContext({
         sessionId: `${prefix}web:4711`,
         format: MessageFormat.OPENAI,
       });
@@ -809,7 +809,7 @@ describe("memoird beneath Mastra", () => {
     const { messages: all } = await memory.listMessages({ threadId: of.id, perPage: false });
     assert.deepEqual(all, [messages[0], ...answers]);
     const budget = { contextWindow: 1_000_000n };
-    const window = await client.getContext({ sessionId: prefix + of.id, model: "claude-sonnet-4-5", budget, peek: true });
+    const window = await client.buildContext({ sessionId: prefix + of.id, model: "claude-sonnet-4-5", budget, peek: true });
     window.report!.turnTokens.slice(1).forEach((tokens) => assert.ok(tokens > 5_000n, `${tokens}`));
     window.turns.forEach(({ clientJson }) => assert.ok(clientJson.length < 1_000, "sealed data is stored once"));
   });

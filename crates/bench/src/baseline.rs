@@ -174,16 +174,19 @@ impl SessionService for Bare {
         }))
     }
 
-    async fn get_context(&self, request: Request<GetContextRequest>) -> Answer<GetContextResponse> {
+    async fn build_context(
+        &self,
+        request: Request<BuildContextRequest>,
+    ) -> Answer<BuildContextResponse> {
         let request = request.into_inner();
         let turns = request.append.map_or(0, |append| append.turns.len() as u64);
         let last_seq = self.seq.fetch_add(turns, Ordering::Relaxed) + turns;
-        let rest = v1::GetContextResponse {
+        let rest = v1::BuildContextResponse {
             session: Some(self.session(request.session_id, last_seq)),
             report: Some(ContextReport::clone(&self.report)),
-            ..v1::GetContextResponse::default()
+            ..v1::BuildContextResponse::default()
         };
-        Ok(Response::new(GetContextResponse {
+        Ok(Response::new(BuildContextResponse {
             turns: Box::new(self.history.to_vec()),
             rest,
         }))

@@ -39,8 +39,8 @@ pub(super) enum Mix {
 
 pub(super) const MIX_HELP: &str = "\
 What to call: weights of appends and of reads of a whole history, such as 9:1; \
-append:context, each call a GetContext that appends first; append:context=1:1, weights of \
-plain appends and of those; context, GetContext without an append; remember, a fact of a \
+append:context, each call a BuildContext that appends first; append:context=1:1, weights of \
+plain appends and of those; context, BuildContext without an append; remember, a fact of a \
 subject; recall, facts of a subject of --memories that were remembered before; list, ten \
 sessions whose ids begin alike";
 
@@ -79,7 +79,7 @@ impl CallKind {
         match self {
             Self::Append => "/memoird.v1.SessionService/Append",
             Self::History => "/memoird.v1.SessionService/GetHistory",
-            Self::Context => "/memoird.v1.SessionService/GetContext",
+            Self::Context => "/memoird.v1.SessionService/BuildContext",
             Self::Remember => "/memoird.v1.MemoryService/Remember",
             Self::Recall => "/memoird.v1.MemoryService/Recall",
             Self::List => "/memoird.v1.SessionService/ListSessions",

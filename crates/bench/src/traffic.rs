@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::{Buf, BufMut, Bytes};
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    AppendRequest, GetContextRequest, ListSessionsRequest, MemoryKind, NearDuplicate, Part,
+    AppendRequest, BuildContextRequest, ListSessionsRequest, MemoryKind, NearDuplicate, Part,
     RecallRequest, RememberRequest, Role, Turn, WindowPolicy,
 };
 use prost::Message;
@@ -138,10 +138,10 @@ impl Bodies {
         let bodies = Self::new(turns, bytes, rng);
         let context = |append| {
             let append = Some(append);
-            let request = GetContextRequest {
+            let request = BuildContextRequest {
                 append,
                 policy,
-                ..GetContextRequest::default()
+                ..BuildContextRequest::default()
             };
             request.encode_to_vec().into()
         };
@@ -362,7 +362,7 @@ mod tests {
             assert_eq!(text.len(), 200);
         }
         assert_eq!(request.turns[1].role, Role::Assistant as i32);
-        let context = GetContextRequest::decode(&*sent(CallKind::Context)).expect("a window");
+        let context = BuildContextRequest::decode(&*sent(CallKind::Context)).expect("a window");
         assert_eq!(context.session_id, request.session_id);
         let inner = context.append.expect("an append in it");
         assert_eq!((inner.turns.len(), &*inner.session_id), (3, ""));

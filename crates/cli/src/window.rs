@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use memoird_core::window::Policy as Chosen;
 use memoird_proto::v1::window_policy::Policy;
 use memoird_proto::v1::{
-    Budget, GetContextRequest, GetContextResponse, HeadTail, Salience, SlidingWindow, TokenBudget,
-    WindowPolicy,
+    Budget, BuildContextRequest, BuildContextResponse, HeadTail, Salience, SlidingWindow,
+    TokenBudget, WindowPolicy,
 };
 
 use super::choice::one_of;
@@ -59,7 +59,7 @@ pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), Cli
     let target = client.target()?;
     let window = target.call(&request).await?;
     let has_colours = std::io::stdout().is_terminal();
-    let drawn = |window: &GetContextResponse| draw::window(window, has_colours);
+    let drawn = |window: &BuildContextResponse| draw::window(window, has_colours);
     output::show(target.json, &window, drawn)?;
     match args.format {
         Some(_) if !target.json => print_messages(&window),
@@ -68,7 +68,7 @@ pub(crate) async fn run(client: &ClientArgs, args: WindowArgs) -> Result<(), Cli
 }
 
 /// Prints the messages as indented JSON, and the system prompt if it is separate.
-fn print_messages(window: &GetContextResponse) -> Result<(), CliError> {
+fn print_messages(window: &BuildContextResponse) -> Result<(), CliError> {
     let messages: serde_json::Value = serde_json::from_str(&window.messages_json)
         .map_err(|error| CliError::failed(Exit::Refused, error.to_string()))?;
     output::print("")?;
@@ -76,19 +76,19 @@ fn print_messages(window: &GetContextResponse) -> Result<(), CliError> {
 }
 
 impl WindowArgs {
-    fn request(&self) -> Result<GetContextRequest, CliError> {
+    fn request(&self) -> Result<BuildContextRequest, CliError> {
         let budget = Budget {
             context_window: self.context_window,
             ..Budget::default()
         };
-        Ok(GetContextRequest {
+        Ok(BuildContextRequest {
             session_id: self.id.clone(),
             model: self.model.clone().unwrap_or_default(),
             budget: Some(budget),
             policy: self.policy()?,
             format: self.format.unwrap_or_default(),
             peek: true,
-            ..GetContextRequest::default()
+            ..BuildContextRequest::default()
         })
     }
 

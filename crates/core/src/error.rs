@@ -250,7 +250,7 @@ pub enum Field<'a> {
     StatePatch,
     /// The expected version of the state.
     StateVersion,
-    /// An option of a window, by its name in `GetContext`.
+    /// An option of a window, by its name in `BuildContext`.
     Window(&'static str),
     /// A field with the same name in every request.
     Other(&'static str),

@@ -1,4 +1,4 @@
-//! The reply of `GetContext` as the server encodes it.
+//! The reply of `BuildContext` as the server encodes it.
 //!
 //! Its turns are spliced from shared storage, without a list per reply.
 
@@ -26,15 +26,15 @@ impl<T: AsRef<[u8]> + Debug + Send + Sync> EncodedTurns for Vec<T> {
     }
 }
 
-/// Encodes to the same bytes as [`v1::GetContextResponse`].
+/// Encodes to the same bytes as [`v1::BuildContextResponse`].
 #[derive(Debug)]
-pub struct GetContextResponse {
+pub struct BuildContextResponse {
     pub turns: Box<dyn EncodedTurns>,
     /// All other fields. Its own turns are encoded after `turns`.
-    pub rest: v1::GetContextResponse,
+    pub rest: v1::BuildContextResponse,
 }
 
-impl Message for GetContextResponse {
+impl Message for BuildContextResponse {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         self.turns.each(&mut |turn| {
             encode_key(TURNS, WireType::LengthDelimited, buf);
@@ -80,16 +80,16 @@ mod tests {
             ..v1::Turn::default()
         };
         let turns = vec![turn("one"), turn(""), turn("three")];
-        let rest = v1::GetContextResponse {
+        let rest = v1::BuildContextResponse {
             system: "be kind".into(),
             memories_text: "none".into(),
-            ..v1::GetContextResponse::default()
+            ..v1::BuildContextResponse::default()
         };
-        let spliced = GetContextResponse {
+        let spliced = BuildContextResponse {
             turns: Box::new(turns.iter().map(Message::encode_to_vec).collect::<Vec<_>>()),
             rest: rest.clone(),
         };
-        let whole = v1::GetContextResponse { turns, ..rest };
+        let whole = v1::BuildContextResponse { turns, ..rest };
         assert_eq!(spliced.encode_to_vec(), whole.encode_to_vec());
     }
 }

@@ -48,7 +48,7 @@ mod context;
     clippy::pedantic
 )]
 pub mod spliced {
-    pub use super::context::{EncodedTurns, GetContextResponse};
+    pub use super::context::{BuildContextResponse, EncodedTurns};
     pub use super::v1::*;
 
     include!(concat!(env!("OUT_DIR"), "/spliced/memoird.v1.rs"));

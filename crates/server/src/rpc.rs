@@ -69,7 +69,7 @@ type AnswerFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 pub(crate) static RPCS: LazyLock<Vec<Rpc>> = LazyLock::new(|| {
     vec![
         unary(Large, session::append),
-        unary(Large, session::get_context),
+        unary(Large, session::build_context),
         unary(Small, session::resolve_recall_tool),
         unary(Small, session::get_history),
         unary(Small, session::get_session),

@@ -2,8 +2,8 @@
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    Event, GetContextRequest, GetContextResponse, GetSessionRequest, GetSessionResponse, Omission,
-    OmissionReason, Role, ToolResult, Turn,
+    BuildContextRequest, BuildContextResponse, Event, GetSessionRequest, GetSessionResponse,
+    Omission, OmissionReason, Role, ToolResult, Turn,
 };
 
 use crate::harness::{
@@ -82,17 +82,17 @@ impl Bot {
         .await;
     }
 
-    pub(super) fn request(&self) -> GetContextRequest {
+    pub(super) fn request(&self) -> BuildContextRequest {
         let session_id = self.session.clone();
-        GetContextRequest {
+        BuildContextRequest {
             session_id,
             budget: budget(BUDGET),
-            ..GetContextRequest::default()
+            ..BuildContextRequest::default()
         }
     }
 
     /// Returns the current window after checking its invariants.
-    pub(super) async fn window(&mut self) -> GetContextResponse {
+    pub(super) async fn window(&mut self) -> BuildContextResponse {
         let request = self.request();
         let window = ask(&mut self.client, request).await;
         self.check(&window);
@@ -113,9 +113,9 @@ impl Bot {
     }
 
     /// Appends a turn and requests a window in the same call.
-    async fn append_and_get_window(&mut self, turn: Turn) -> GetContextResponse {
+    async fn append_and_get_window(&mut self, turn: Turn) -> BuildContextResponse {
         let append = append("", [turn.clone()]);
-        let request = GetContextRequest {
+        let request = BuildContextRequest {
             append: Some(append),
             ..self.request()
         };
@@ -126,7 +126,7 @@ impl Bot {
     }
 
     /// One exchange, every second one with a tool call. Returns its first window.
-    pub(super) async fn exchange(&mut self) -> GetContextResponse {
+    pub(super) async fn exchange(&mut self) -> BuildContextResponse {
         let number = self.exchanges;
         self.exchanges += 1;
         let window = self.append_and_get_window(user(&question(number))).await;
@@ -177,7 +177,7 @@ impl Bot {
     /// The window matches its report, calls and results are paired, the task and the newest turn
     /// are in it, and every other turn is accounted for.
     #[track_caller]
-    fn check(&self, window: &GetContextResponse) {
+    fn check(&self, window: &BuildContextResponse) {
         let turns = &window.turns;
         let is_open = self.said.last().is_some_and(has_call);
         is_paired(if is_open {
@@ -285,7 +285,7 @@ fn found(id: &str, number: usize) -> Turn {
 
 /// Returns the summary at the front of a window, if there is one.
 #[track_caller]
-pub(super) fn summary(window: &GetContextResponse) -> Option<&str> {
+pub(super) fn summary(window: &BuildContextResponse) -> Option<&str> {
     let is_one = |turn: &Turn| {
         turn.metadata
             .get("memoird")

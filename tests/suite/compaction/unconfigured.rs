@@ -1,7 +1,7 @@
 //! Without configuration, a long chat with tools is summarized, for bots of each provider.
 
 use memoird_proto::v1::{
-    AppendRequest, GetContextRequest, GetContextResponse, MessageFormat, OmissionReason,
+    AppendRequest, BuildContextRequest, BuildContextResponse, MessageFormat, OmissionReason,
 };
 use serde_json::{Value, json};
 
@@ -20,14 +20,14 @@ struct Chat {
 }
 
 impl Chat {
-    async fn append_and_get_window(&mut self, messages: Value) -> GetContextResponse {
+    async fn append_and_get_window(&mut self, messages: Value) -> BuildContextResponse {
         self.appended += messages.as_array().map_or(0, Vec::len);
         let append = AppendRequest {
             messages_json: messages.to_string(),
             format: self.format.into(),
             ..AppendRequest::default()
         };
-        let request = GetContextRequest {
+        let request = BuildContextRequest {
             append: Some(append),
             format: self.format.into(),
             budget: budget(BUDGET),
@@ -40,7 +40,7 @@ impl Chat {
     /// An exchange: a question, two parallel calls, their results, and an answer.
     ///
     /// Returns the windows before each call of the model.
-    async fn exchange(&mut self, number: usize) -> [GetContextResponse; 2] {
+    async fn exchange(&mut self, number: usize) -> [BuildContextResponse; 2] {
         let question = format!(
             "Where is {}? {}",
             order(number),
@@ -272,7 +272,7 @@ async fn full_history_is_summarized_before_turns_are_dropped() {
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = loop {
         bot.exchange().await;
-        let request = GetContextRequest {
+        let request = BuildContextRequest {
             budget: None,
             ..bot.request()
         };

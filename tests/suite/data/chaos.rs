@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memoird_proto::v1::{
-    EndSessionRequest, GetContextRequest, GetSessionRequest, ListSessionsRequest,
+    BuildContextRequest, EndSessionRequest, GetSessionRequest, ListSessionsRequest,
     ResetSessionRequest, SessionInfo,
 };
 use tokio::task::{JoinSet, LocalSet, spawn_blocking};
@@ -507,9 +507,9 @@ async fn seen(client: &mut Sessions, session: &str) -> String {
     let Some(info) = info(client, session).await else {
         return "it does not live".to_owned();
     };
-    let window = client.get_context(GetContextRequest {
+    let window = client.build_context(BuildContextRequest {
         session_id: session.to_owned(),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     });
     let window = window.await.expect("a window").into_inner();
     let turns = live(client, session).await;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memoird_proto::v1::{
-    ForgetRequest, GetClusterRequest, GetContextRequest, GetDocumentRequest, GetStatsRequest,
+    BuildContextRequest, ForgetRequest, GetClusterRequest, GetDocumentRequest, GetStatsRequest,
     ListMemoriesRequest, ListSessionsRequest, PutDocumentRequest, RememberOutcome, RememberRequest,
     RunDreamRequest, SearchTranscriptsRequest, WatchEventsRequest, WatchEventsResponse,
     forget_request, put_document_request,
@@ -93,13 +93,13 @@ async fn turn_acknowledged_by_one_member_is_visible_on_all() {
     assert!(!first.duplicate && again.duplicate);
     assert_eq!(first.last_seq, again.last_seq);
     // All daemons build the same window, byte for byte.
-    let ask = GetContextRequest {
+    let ask = BuildContextRequest {
         session_id: "chat".into(),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     };
     let windows = [
-        a.get_context(ask.clone()).await.expect("a window"),
-        c.get_context(ask).await.expect("a window"),
+        a.build_context(ask.clone()).await.expect("a window"),
+        c.build_context(ask).await.expect("a window"),
     ];
     let [first, second] = windows.map(|window| window.into_inner().turns);
     assert_eq!(first, second);
@@ -327,12 +327,12 @@ async fn memories_are_shared_by_all_members() {
         "what is my boat called?",
     )
     .await;
-    let window = GetContextRequest {
+    let window = BuildContextRequest {
         session_id: "chat".into(),
         memories: Some(query_of("ann", "boat")),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     };
-    let window = daemons[1].sessions().get_context(window).await;
+    let window = daemons[1].sessions().build_context(window).await;
     let window = window.expect("a window").into_inner();
     assert!(window.memories_text.contains("Zuiderzee"), "{window:?}");
     // A forgotten memory is gone everywhere, and a crash of one daemon loses nothing.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use memoird_proto::v1::{
-    EndSessionRequest, GetContextRequest, GetStatsRequest, ListSessionsRequest,
+    BuildContextRequest, EndSessionRequest, GetStatsRequest, ListSessionsRequest,
 };
 use tonic::{Code, Status};
 
@@ -58,13 +58,13 @@ async fn check_reads(daemon: &Daemon, taken: usize) {
         .await
         .expect("a list");
     assert_eq!(list.into_inner().sessions[0].last_seq, taken as u64);
-    let asked = GetContextRequest {
+    let asked = BuildContextRequest {
         session_id: "chat".into(),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     };
     for peek in [false, true, false] {
         let window = client
-            .get_context(GetContextRequest {
+            .build_context(BuildContextRequest {
                 peek,
                 ..asked.clone()
             })

@@ -11,7 +11,7 @@ use std::process::Command;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use memoird_proto::v1::{
-    AppendRequest, AppendResponse, DeliveryState, GetContextRequest, GetContextResponse,
+    AppendRequest, AppendResponse, BuildContextRequest, BuildContextResponse, DeliveryState,
     GetHistoryRequest, GetHistoryResponse, GetManifestRequest, GetManifestResponse,
     GetMemoryRequest, GetMemoryResponse, GetSessionRequest, GetSessionResponse,
     LeaseExtractionRequest, ListHookDeliveriesRequest, ListHookDeliveriesResponse,
@@ -154,10 +154,10 @@ async fn check_same_reply(daemon: &Daemon, call: &Value) {
             is.session = is.session.filter(|_| was.session.is_some());
             assert_eq!(is, was, "{context}");
         }
-        "GetContext" => {
-            let request: GetContextRequest = decoded(call, "request");
-            let is = sessions.get_context(request).await;
-            let (is, was) = both::<GetContextResponse>(is, call, &context);
+        "BuildContext" => {
+            let request: BuildContextRequest = decoded(call, "request");
+            let is = sessions.build_context(request).await;
+            let (is, was) = both::<BuildContextResponse>(is, call, &context);
             // Summaries and markers are worded differently now, and the first user turn is shown in
             // the summary. The tail may begin elsewhere.
             let stored = |turns: &[Turn]| -> Vec<(u64, Vec<Part>)> {
@@ -328,11 +328,11 @@ async fn check_sessions(daemon: &Daemon, old: &Old) {
         let after = journal(&mut client, id, &info.generation).await;
         assert_eq!(after[..before.len()], before[..], "{tenant} {id}");
         assert_eq!(after.len() as u64, answer.last_seq, "{tenant} {id}");
-        let window = GetContextRequest {
+        let window = BuildContextRequest {
             session_id: id.clone(),
-            ..GetContextRequest::default()
+            ..BuildContextRequest::default()
         };
-        let window = client.get_context(window).await.expect("a window");
+        let window = client.build_context(window).await.expect("a window");
         let newest = window.into_inner().turns.last().map(|turn| turn.seq);
         assert_eq!(newest, Some(answer.last_seq), "{tenant} {id}");
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use memoird_proto::v1::{
-    GetContextRequest, GetDocumentRequest, GetMemoryRequest, PutDocumentRequest, VerifyRequest,
+    BuildContextRequest, GetDocumentRequest, GetMemoryRequest, PutDocumentRequest, VerifyRequest,
     put_document_request,
 };
 use tonic::Code;
@@ -66,11 +66,11 @@ async fn bit_flip_damages_only_that_turn_and_verify_names_it() {
         assert_eq!(texts, ["one", MARK, "three"]);
         assert_eq!(turns[1].seq, 2);
     }
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         session_id: "chat".into(),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     };
-    let window = client.get_context(request).await.expect("a window");
+    let window = client.build_context(request).await.expect("a window");
     assert_eq!(without_nonce(text_of(&window.into_inner().turns[1])), MARK);
     say(&mut client, "chat", "four").await;
     let (_, metrics) = http_get(daemon.admin_addr(), "/metrics").await;

@@ -3,7 +3,7 @@
 //! The block never changes the prefix and never fails a call.
 
 use memoird_proto::v1::{
-    Budget, ContextReport, GetContextRequest, GetContextResponse, MessageFormat, RecallRequest,
+    Budget, BuildContextRequest, BuildContextResponse, ContextReport, MessageFormat, RecallRequest,
 };
 use serde_json::Value;
 use tonic::Code;
@@ -20,18 +20,18 @@ const FORMATS: [MessageFormat; 3] = [
 ];
 
 /// A request for a window of `chat` with ann's memories for this query.
-fn window(format: MessageFormat, query: &str) -> GetContextRequest {
-    GetContextRequest {
+fn window(format: MessageFormat, query: &str) -> BuildContextRequest {
+    BuildContextRequest {
         session_id: "chat".into(),
         format: format.into(),
         memories: Some(query_of("ann", query)),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     }
 }
 
-async fn ask(client: &mut Sessions, request: GetContextRequest) -> GetContextResponse {
+async fn ask(client: &mut Sessions, request: BuildContextRequest) -> BuildContextResponse {
     let answer = client
-        .get_context(request)
+        .build_context(request)
         .await
         .expect("a window")
         .into_inner();
@@ -53,12 +53,12 @@ async fn ask(client: &mut Sessions, request: GetContextRequest) -> GetContextRes
 }
 
 #[track_caller]
-fn report(answer: &GetContextResponse) -> &ContextReport {
+fn report(answer: &BuildContextResponse) -> &ContextReport {
     answer.report.as_ref().expect("a report")
 }
 
 #[track_caller]
-fn messages(answer: &GetContextResponse) -> Vec<Value> {
+fn messages(answer: &BuildContextResponse) -> Vec<Value> {
     serde_json::from_str(&answer.messages_json).expect("a JSON array")
 }
 
@@ -144,7 +144,7 @@ async fn memory_block_is_last_user_message_in_every_format() {
                 "{roles:?} take turns"
             );
         }
-        let plain = GetContextRequest {
+        let plain = BuildContextRequest {
             memories: None,
             ..window(format, "")
         };
@@ -199,7 +199,7 @@ async fn messages_before_memory_block_are_byte_stable() {
     let (mut client, mut memories) = (daemon.sessions(), daemon.memories());
     for format in [MessageFormat::Openai, MessageFormat::OpenaiResponses] {
         let session = format!("chat {format:?}");
-        let asked = |query: &str| GetContextRequest {
+        let asked = |query: &str| BuildContextRequest {
             session_id: session.clone(),
             ..window(format, query)
         };
@@ -217,7 +217,7 @@ async fn messages_before_memory_block_are_byte_stable() {
                 .await
                 .expect("appended");
             let with = ask(&mut client, asked(&format!("museum visit {number}"))).await;
-            let plain = GetContextRequest {
+            let plain = BuildContextRequest {
                 memories: None,
                 ..asked("")
             };
@@ -275,7 +275,7 @@ async fn memories_already_in_window_are_not_repeated() {
         );
     }
     // Also if the turn with the same text is appended in the same call.
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         append: Some(append("", [user("The launch is in Oslo!")])),
         ..window(MessageFormat::Openai, "launch")
     };
@@ -318,7 +318,7 @@ async fn memory_block_is_limited_by_window_tokens_and_budget() {
             safety_headroom: Some(0),
             tool_result_headroom: Some(0),
         };
-        let tight = GetContextRequest {
+        let tight = BuildContextRequest {
             budget: Some(budget),
             ..request.clone()
         };
@@ -366,7 +366,7 @@ async fn recall_of_window_is_validated_before_append_and_uses_session_subject() 
     let mut said = append("chat", [user("When is it?")]);
     said.subject = "ann".into();
     client.append(said).await.expect("appended");
-    let ask_for = |memories: RecallRequest| GetContextRequest {
+    let ask_for = |memories: RecallRequest| BuildContextRequest {
         append: Some(append("", [user("and now?")])),
         memories: Some(memories),
         ..window(MessageFormat::Openai, "")
@@ -381,7 +381,7 @@ async fn recall_of_window_is_validated_before_append_and_uses_session_subject() 
     };
     let code = Code::InvalidArgument;
     refused(
-        client.get_context(ask_for(other)).await,
+        client.build_context(ask_for(other)).await,
         code,
         "SESSION_ID_MISMATCH",
     );
@@ -390,7 +390,7 @@ async fn recall_of_window_is_validated_before_append_and_uses_session_subject() 
         ..launch.clone()
     };
     refused(
-        client.get_context(ask_for(kind)).await,
+        client.build_context(ask_for(kind)).await,
         code,
         "MEMORY_KIND_INVALID",
     );

@@ -1,6 +1,6 @@
 //! Calls in progress when their key is revoked have no effect, however far they have come.
 
-use memoird_proto::v1::{AppendRequest, GetContextRequest, SweepNowRequest};
+use memoird_proto::v1::{AppendRequest, BuildContextRequest, SweepNowRequest};
 use prost::Message;
 use tonic::Code;
 
@@ -60,20 +60,20 @@ async fn call_half_sent_when_its_key_is_revoked_is_refused() {
     let mut beta = daemon.sessions_of(Setup::BETA);
     say(&mut beta, "chat", "before").await;
     let large = |text: &str| append("chat", [user(&text.repeat(10_000))]);
-    let window = GetContextRequest {
+    let window = BuildContextRequest {
         session_id: "chat".into(),
         append: Some(AppendRequest {
             session_id: String::new(),
             ..large("window ")
         }),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     };
     let appends = format!("{SESSIONS}/Append");
     let revoked = [
         half(&daemon, &appends, Setup::ALPHA, &large("alpha ")).await,
         half(
             &daemon,
-            &format!("{SESSIONS}/GetContext"),
+            &format!("{SESSIONS}/BuildContext"),
             Setup::ALPHA,
             &window,
         )

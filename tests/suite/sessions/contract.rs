@@ -3,7 +3,7 @@
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
 use memoird_proto::v1::{
-    AppendRequest, Budget, GetContextRequest, GetHistoryRequest, GetHistoryResponse,
+    AppendRequest, Budget, BuildContextRequest, GetHistoryRequest, GetHistoryResponse,
     GetSessionRequest, HistoryScope, ListSessionsRequest, Media, MessageFormat, ModelUsage, Role,
     Thinking, ToolUse, Turn, media,
 };
@@ -422,7 +422,7 @@ async fn a_reply_over_4_mib_is_refused_unless_the_call_asks_for_it() {
     let page = client.get_history(asking("6000000")).await.expect("a page");
     assert_eq!(text_of(&page.into_inner().turns[0]).len(), 5 << 20);
     // The budget of a window says what its client can receive.
-    let window = |context_window| GetContextRequest {
+    let window = |context_window| BuildContextRequest {
         session_id: "large".into(),
         budget: Some(Budget {
             context_window: Some(context_window),
@@ -430,7 +430,7 @@ async fn a_reply_over_4_mib_is_refused_unless_the_call_asks_for_it() {
         }),
         ..Default::default()
     };
-    let reply = client.get_context(window(2_000_000)).await;
+    let reply = client.build_context(window(2_000_000)).await;
     reply.expect("a window of 1.3 million tokens");
 }
 

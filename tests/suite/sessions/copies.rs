@@ -1,7 +1,7 @@
 //! Sessions copied from others: forks, and restored generations.
 
 use memoird_proto::v1::{
-    CopySessionRequest, CopySessionResponse, EndSessionRequest, GetContextRequest,
+    BuildContextRequest, CopySessionRequest, CopySessionResponse, EndSessionRequest,
     GetSessionRequest, PatchStateRequest, RewindSessionRequest, Turn,
 };
 use tonic::{Code, Response, Status};
@@ -111,11 +111,11 @@ async fn fork_copies_turns_state_and_subject_and_then_diverges() {
             texts(&journal(&mut client, "fork", "").await)[..3],
             expected
         );
-        let request = GetContextRequest {
+        let request = BuildContextRequest {
             session_id: "fork".into(),
-            ..GetContextRequest::default()
+            ..BuildContextRequest::default()
         };
-        let window = client.get_context(request).await.expect("a window");
+        let window = client.build_context(request).await.expect("a window");
         assert!(!window.into_inner().report.expect("a report").degraded);
     }
 }

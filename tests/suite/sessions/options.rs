@@ -1,7 +1,7 @@
 //! Per-session options: the TTL class, and keeping the whole history.
 
 use memoird_proto::v1::{
-    AppendRequest, GetContextRequest, GetSessionRequest, PatchStateRequest, SessionInfo,
+    AppendRequest, BuildContextRequest, GetSessionRequest, PatchStateRequest, SessionInfo,
     SweepNowRequest, window_policy,
 };
 use tonic::Code;
@@ -171,17 +171,17 @@ async fn keep_all_session_drops_no_turns_while_windows_are_cut() {
     daemon.restart().await;
     client = daemon.sessions();
     assert_eq!(live(&mut client, "all").await.len(), 40);
-    let window = GetContextRequest {
+    let window = BuildContextRequest {
         session_id: "all".into(),
         policy: Some(memoird_proto::v1::WindowPolicy {
             policy: Some(window_policy::Policy::SlidingWindow(
                 memoird_proto::v1::SlidingWindow { turns: 5 },
             )),
         }),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     };
     let window = client
-        .get_context(window)
+        .build_context(window)
         .await
         .expect("a window")
         .into_inner();

@@ -2,7 +2,7 @@
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    CompactSessionRequest, GetContextRequest, GetSessionRequest, RewindSessionRequest,
+    BuildContextRequest, CompactSessionRequest, GetSessionRequest, RewindSessionRequest,
     SearchTranscriptsRequest, Turn, UpdateTurnRequest, UpdateTurnResponse,
 };
 use tonic::{Code, Response, Status};
@@ -39,11 +39,11 @@ fn texts(turns: &[Turn]) -> Vec<&str> {
 }
 
 async fn window(client: &mut Sessions) -> String {
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         session_id: "chat".into(),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     };
-    let answer = client.get_context(request).await.expect("a window");
+    let answer = client.build_context(request).await.expect("a window");
     format!("{:?}", answer.into_inner())
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memoird_proto::v1::{
-    CompactSessionRequest, GetContextRequest, GetHistoryRequest, GetSessionRequest, HistoryScope,
+    BuildContextRequest, CompactSessionRequest, GetHistoryRequest, GetSessionRequest, HistoryScope,
     MessageFormat, ResetSessionRequest, RewindSessionRequest, RewindSessionResponse,
     SearchTranscriptsRequest, Turn,
 };
@@ -46,11 +46,11 @@ fn texts(turns: &[Turn]) -> Vec<&str> {
 
 /// The texts of the window.
 async fn window(client: &mut Sessions) -> (Vec<String>, bool) {
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         session_id: "chat".into(),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     };
-    let answer = client.get_context(request).await.expect("a window");
+    let answer = client.build_context(request).await.expect("a window");
     let answer = answer.into_inner();
     let shown = answer.turns.iter().map(|turn| text_of(turn).to_owned());
     (shown.collect(), answer.report.expect("a report").degraded)

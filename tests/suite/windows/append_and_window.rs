@@ -1,7 +1,7 @@
 //! A window and the append before it in one round trip.
 
 use memoird_proto::v1::{
-    AppendRequest, GetContextRequest, MessageFormat, ModelUsage, ResetSessionRequest,
+    AppendRequest, BuildContextRequest, MessageFormat, ModelUsage, ResetSessionRequest,
 };
 use tonic::Code;
 
@@ -12,10 +12,13 @@ use crate::harness::{
     user,
 };
 
-fn with(request: GetContextRequest, change: impl FnOnce(&mut AppendRequest)) -> GetContextRequest {
+fn with(
+    request: BuildContextRequest,
+    change: impl FnOnce(&mut AppendRequest),
+) -> BuildContextRequest {
     let mut append = request.append.clone().expect("an append");
     change(&mut append);
-    GetContextRequest {
+    BuildContextRequest {
         append: Some(append),
         ..request
     }
@@ -71,7 +74,7 @@ async fn window_with_duplicate_append_appends_nothing() {
     let other = with(window_request_with([user("goodbye")]), |append| {
         append.idempotency_key = "one".into();
     });
-    let answer = client.get_context(other).await;
+    let answer = client.build_context(other).await;
     refused(answer, Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED");
 }
 
@@ -83,19 +86,23 @@ async fn window_append_is_refused_for_the_same_reasons_as_append() {
     let stale = with(window_request_with([user("a")]), |append| {
         append.expected_seq = Some(7);
     });
-    refused(client.get_context(stale).await, Code::Aborted, "STALE_SEQ");
+    refused(
+        client.build_context(stale).await,
+        Code::Aborted,
+        "STALE_SEQ",
+    );
     let ulid = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
     let stale = with(window_request_with([user("a")]), |append| {
         append.expected_generation = ulid.into();
     });
     refused(
-        client.get_context(stale).await,
+        client.build_context(stale).await,
         Code::Aborted,
         "STALE_GENERATION",
     );
     let orphan = window_request_with([crate::harness::tool_results(&["nobody"])]);
     refused(
-        client.get_context(orphan).await,
+        client.build_context(orphan).await,
         Code::InvalidArgument,
         "TOOL_USE_UNKNOWN",
     );
@@ -105,7 +112,7 @@ async fn window_append_is_refused_for_the_same_reasons_as_append() {
         append.format = MessageFormat::Openai.into();
     });
     let said = refused(
-        client.get_context(wrong).await,
+        client.build_context(wrong).await,
         Code::InvalidArgument,
         "MESSAGES_INVALID",
     );
@@ -143,7 +150,7 @@ async fn window_after_end_or_reset_shows_new_generation_only() {
     );
     end(&mut client, "chat").await;
     refused(
-        client.get_context(window_request()).await,
+        client.build_context(window_request()).await,
         Code::NotFound,
         "SESSION_NOT_FOUND",
     );
@@ -163,13 +170,13 @@ async fn session_of_another_tenant_has_no_window() {
         .expect("appended");
     for request in [
         window_request(),
-        GetContextRequest {
+        BuildContextRequest {
             peek: true,
             ..window_request()
         },
     ] {
         refused(
-            beta.get_context(request).await,
+            beta.build_context(request).await,
             Code::NotFound,
             "SESSION_NOT_FOUND",
         );
@@ -181,7 +188,7 @@ async fn session_of_another_tenant_has_no_window() {
         "a secret"
     );
     refused(
-        daemon.sessions().get_context(window_request()).await,
+        daemon.sessions().build_context(window_request()).await,
         Code::Unauthenticated,
         "NO_KEY",
     );

@@ -2,7 +2,7 @@
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    AppendRequest, Budget, ContextReport, GetContextRequest, GetContextResponse, HeadTail,
+    AppendRequest, Budget, BuildContextRequest, BuildContextResponse, ContextReport, HeadTail,
     Salience, SlidingWindow, TokenBudget, Turn, WindowPolicy, window_policy,
 };
 use prost::Message;
@@ -18,20 +18,20 @@ struct Raw {
 }
 
 /// A request for a window of `chat`.
-pub(crate) fn window_request() -> GetContextRequest {
-    GetContextRequest {
+pub(crate) fn window_request() -> BuildContextRequest {
+    BuildContextRequest {
         session_id: "chat".to_owned(),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     }
 }
 
 /// The same, with an append of these turns.
-pub(crate) fn window_request_with(turns: impl Into<Vec<Turn>>) -> GetContextRequest {
+pub(crate) fn window_request_with(turns: impl Into<Vec<Turn>>) -> BuildContextRequest {
     let append = AppendRequest {
         turns: turns.into(),
         ..AppendRequest::default()
     };
-    GetContextRequest {
+    BuildContextRequest {
         append: Some(append),
         ..window_request()
     }
@@ -80,9 +80,12 @@ pub(crate) fn words(number: usize) -> String {
 }
 
 /// Requests a window and checks its invariants.
-pub(crate) async fn ask(client: &mut Sessions, request: GetContextRequest) -> GetContextResponse {
+pub(crate) async fn ask(
+    client: &mut Sessions,
+    request: BuildContextRequest,
+) -> BuildContextResponse {
     let answer = client
-        .get_context(request)
+        .build_context(request)
         .await
         .expect("a window")
         .into_inner();
@@ -91,13 +94,13 @@ pub(crate) async fn ask(client: &mut Sessions, request: GetContextRequest) -> Ge
 }
 
 /// Requests a window and returns the error.
-pub(crate) async fn no_window(client: &mut Sessions, request: GetContextRequest) -> Status {
-    client.get_context(request).await.expect_err("no window")
+pub(crate) async fn no_window(client: &mut Sessions, request: BuildContextRequest) -> Status {
+    client.build_context(request).await.expect_err("no window")
 }
 
 /// Asserts the invariants of a window and its report.
 #[track_caller]
-fn check(answer: &GetContextResponse) {
+fn check(answer: &BuildContextResponse) {
     let report = report(answer);
     let blocks = report.tokens_by_block.expect("blocks");
     let said: u64 = report.turn_tokens.iter().sum();
@@ -117,12 +120,12 @@ fn check(answer: &GetContextResponse) {
 }
 
 #[track_caller]
-pub(crate) fn report(answer: &GetContextResponse) -> &ContextReport {
+pub(crate) fn report(answer: &BuildContextResponse) -> &ContextReport {
     answer.report.as_ref().expect("a report")
 }
 
 /// The turns of a window as words: seqs, and labels for text inserted or changed by memoird.
-pub(crate) fn outline(answer: &GetContextResponse) -> String {
+pub(crate) fn outline(answer: &BuildContextResponse) -> String {
     let word = |turn: &Turn| match turn.metadata.get("memoird") {
         Some(label) if turn.seq == 0 => format!("[{label}]"),
         Some(label) => format!("{}:{label}", turn.seq),
@@ -132,7 +135,7 @@ pub(crate) fn outline(answer: &GetContextResponse) -> String {
 }
 
 /// The seqs of the stored turns in a window.
-pub(crate) fn seqs(answer: &GetContextResponse) -> Vec<u64> {
+pub(crate) fn seqs(answer: &BuildContextResponse) -> Vec<u64> {
     answer
         .turns
         .iter()
@@ -184,13 +187,13 @@ pub(crate) fn is_paired(turns: &[Turn]) {
 }
 
 /// The encoded turns of a window.
-pub(crate) async fn bytes_of(daemon: &Daemon, request: &GetContextRequest) -> Vec<Vec<u8>> {
-    let path = "/memoird.v1.SessionService/GetContext";
+pub(crate) async fn bytes_of(daemon: &Daemon, request: &BuildContextRequest) -> Vec<Vec<u8>> {
+    let path = "/memoird.v1.SessionService/BuildContext";
     let channel = channel(daemon.grpc_addr());
     let answer = raw_call(&channel, path, request.encode_to_vec())
         .await
         .expect("a window");
     let answer = answer.into_inner();
-    check(&GetContextResponse::decode(answer.clone()).expect("a window"));
+    check(&BuildContextResponse::decode(answer.clone()).expect("a window"));
     Raw::decode(answer).expect("a window").turns
 }

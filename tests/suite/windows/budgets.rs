@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use memoird_proto::v1::{Budget, GetContextRequest, GetContextResponse, Turn};
+use memoird_proto::v1::{Budget, BuildContextRequest, BuildContextResponse, Turn};
 use tonic::Code;
 use tonic_types::StatusExt;
 
@@ -12,8 +12,8 @@ use super::bot::{
 use super::plain;
 use crate::harness::{Daemon, append, assistant, live, refused, refused_code, user};
 
-fn attempt(attempt: u32, request: &GetContextRequest) -> GetContextRequest {
-    GetContextRequest {
+fn attempt(attempt: u32, request: &BuildContextRequest) -> BuildContextRequest {
+    BuildContextRequest {
         attempt,
         ..request.clone()
     }
@@ -51,7 +51,7 @@ async fn budget_defaults_to_model_and_call_overrides_it() {
     };
     let window = ask(
         &mut client,
-        GetContextRequest {
+        BuildContextRequest {
             budget: Some(some),
             ..window_request()
         },
@@ -63,18 +63,18 @@ async fn budget_defaults_to_model_and_call_overrides_it() {
         context_window: Some(32_000),
         ..Budget::default()
     };
-    let scaled = GetContextRequest {
+    let scaled = BuildContextRequest {
         budget: Some(small),
         ..window_request()
     };
     let window = ask(&mut client, scaled).await;
     assert_eq!(report(&window).input_budget, 32_000 - 4_000 - 2_000 - 8_000);
-    let none = GetContextRequest {
+    let none = BuildContextRequest {
         budget: Some(Budget::default()),
         ..window_request()
     };
     assert_eq!(report(&ask(&mut client, none).await).input_budget, 185_664);
-    let named = GetContextRequest {
+    let named = BuildContextRequest {
         model: "gpt-4".into(),
         ..window_request()
     };
@@ -91,7 +91,7 @@ async fn retry_attempt_has_smaller_budget_and_leaves_no_trace() {
         .append(append("chat", talk(40)))
         .await
         .expect("appended");
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         budget: budget(6_000),
         ..window_request()
     };
@@ -152,20 +152,20 @@ async fn invalid_budget_and_unknown_model_are_refused_before_append() {
             tool_result_headroom: Some(u64::MAX),
         },
     ] {
-        let request = GetContextRequest {
+        let request = BuildContextRequest {
             budget: Some(wrong),
             ..window_request_with([user("a")])
         };
-        let answer = client.get_context(request).await;
+        let answer = client.build_context(request).await;
         let said = refused(answer, Code::InvalidArgument, "BUDGET_NOT_POSITIVE");
         assert!(said.contains("max_reply_tokens"), "{said}");
     }
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         model: "psychic".into(),
         ..window_request_with([user("a")])
     };
     let said = refused(
-        client.get_context(request).await,
+        client.build_context(request).await,
         Code::InvalidArgument,
         "UNKNOWN_MODEL",
     );
@@ -174,7 +174,7 @@ async fn invalid_budget_and_unknown_model_are_refused_before_append() {
         "{said}"
     );
     refused(
-        client.get_context(window_request()).await,
+        client.build_context(window_request()).await,
         Code::NotFound,
         "SESSION_NOT_FOUND",
     );
@@ -193,7 +193,7 @@ async fn oversized_current_turn_is_refused_with_size_and_kept_in_history() {
         let _ = write!(text, "word{number} ");
         text
     });
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         budget: budget(4_000),
         ..window_request_with([user(&long)])
     };
@@ -211,12 +211,12 @@ async fn oversized_current_turn_is_refused_with_size_and_kept_in_history() {
     );
 
     // The number of tokens in the error is sufficient.
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         budget: budget(tokens + 100),
         ..window_request()
     };
     assert!(outline(&ask(&mut client, request).await).ends_with('3'));
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         budget: budget(tokens / 2),
         ..window_request()
     };
@@ -232,7 +232,7 @@ async fn overhead_tokens_count_in_window_and_cannot_overflow() {
     let mut client = daemon.sessions();
     let plain = ask(&mut client, window_request_with([user("hello")])).await;
     let plain = report(&plain).clone();
-    let more = GetContextRequest {
+    let more = BuildContextRequest {
         overhead_tokens: 1_000,
         ..window_request()
     };
@@ -240,7 +240,7 @@ async fn overhead_tokens_count_in_window_and_cannot_overflow() {
     assert_eq!(report(&more).tokens_total, plain.tokens_total + 1_000);
     // A few percent are reserved, because counts may be inexact.
     let whole = plain.input_budget - plain.tokens_total;
-    let much = GetContextRequest {
+    let much = BuildContextRequest {
         overhead_tokens: whole * 96 / 100,
         ..window_request()
     };
@@ -249,7 +249,7 @@ async fn overhead_tokens_count_in_window_and_cannot_overflow() {
     let policies = [None, super::bot::sliding(3), super::bot::salience()];
     for overhead_tokens in absurd {
         for policy in policies {
-            let request = GetContextRequest {
+            let request = BuildContextRequest {
                 overhead_tokens,
                 policy,
                 ..window_request()
@@ -262,7 +262,7 @@ async fn overhead_tokens_count_in_window_and_cannot_overflow() {
             );
         }
     }
-    let all = GetContextRequest {
+    let all = BuildContextRequest {
         overhead_tokens: u64::MAX,
         budget: budget(u64::MAX),
         ..window_request()
@@ -280,15 +280,15 @@ async fn system_prompt_and_tools_are_counted() {
     let mut client = daemon.sessions();
     let plain = ask(&mut client, window_request_with([user("hello")])).await;
     let system_tokens =
-        |answer: &GetContextResponse| report(answer).tokens_by_block.expect("blocks").system;
+        |answer: &BuildContextResponse| report(answer).tokens_by_block.expect("blocks").system;
     let (system, tools_json) = (words(1), format!("[{{\"name\":{:?}}}]", words(2)));
-    let with_system = GetContextRequest {
+    let with_system = BuildContextRequest {
         system: system.clone(),
         ..window_request()
     };
     let with_system = ask(&mut client, with_system).await;
     assert!(system_tokens(&with_system) > system_tokens(&plain) + 100);
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         system,
         tools_json,
         ..window_request()
@@ -296,7 +296,7 @@ async fn system_prompt_and_tools_are_counted() {
     let with_both = ask(&mut client, request.clone()).await;
     assert!(system_tokens(&with_both) > system_tokens(&with_system) + 100);
     // They reduce the budget for turns.
-    let small = GetContextRequest {
+    let small = BuildContextRequest {
         budget: budget(system_tokens(&with_both)),
         ..request
     };

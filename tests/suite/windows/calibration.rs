@@ -2,7 +2,7 @@
 //!
 //! It applies to one tenant and one model, and ignores implausible charges.
 
-use memoird_proto::v1::{AppendRequest, ContextReport, GetContextRequest, ModelUsage};
+use memoird_proto::v1::{AppendRequest, BuildContextRequest, ContextReport, ModelUsage};
 
 use super::bot::{ask, budget, report, window_request, window_request_with, words};
 use super::plain;
@@ -27,7 +27,7 @@ async fn next(
         usage,
         ..AppendRequest::default()
     };
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         append: Some(append),
         model: model.into(),
         budget: budget(40_000),
@@ -79,7 +79,7 @@ async fn windows_follow_provider_charges_per_tenant_and_model() {
     }
     assert!((1.2..1.35).contains(&last.token_factor), "{last:?}");
 
-    let other_model = GetContextRequest {
+    let other_model = BuildContextRequest {
         model: "gpt-4o-mini".into(),
         ..window_request()
     };
@@ -91,7 +91,7 @@ async fn windows_follow_provider_charges_per_tenant_and_model() {
     assert!((counted.token_factor - 1.0).abs() < 1e-9, "{counted:?}");
 
     // Budgets are in the provider's tokens, so fewer turns fit than before.
-    let small = GetContextRequest {
+    let small = BuildContextRequest {
         model: "gpt-4o".into(),
         budget: budget(4_000),
         ..window_request()
@@ -156,7 +156,7 @@ async fn charge_counts_once_and_for_its_model_only() {
             ..append("chat", [assistant("ok")])
         }
     };
-    let asked = GetContextRequest {
+    let asked = BuildContextRequest {
         model: "gpt-4o".into(),
         peek: true,
         ..window_request()
@@ -223,7 +223,7 @@ async fn cached_prompt_tokens_are_charged_like_others() {
             ..append("chat", [assistant("ok")])
         };
         client.append(told).await.expect("appended");
-        let asked = GetContextRequest {
+        let asked = BuildContextRequest {
             model: "claude-opus-5".into(),
             peek: true,
             ..window_request()

@@ -1,6 +1,8 @@
 //! `client_id` and `client_json` of turns: returned unchanged, and not sent to providers.
 
-use memoird_proto::v1::{AppendRequest, GetContextRequest, GetHistoryRequest, MessageFormat, Turn};
+use memoird_proto::v1::{
+    AppendRequest, BuildContextRequest, GetHistoryRequest, MessageFormat, Turn,
+};
 use serde_json::json;
 use tonic::Code;
 
@@ -34,12 +36,12 @@ const FORMATS: [MessageFormat; 3] = [
 async fn messages(client: &mut Sessions, session: &str) -> Vec<String> {
     let mut all = Vec::new();
     for format in FORMATS {
-        let request = GetContextRequest {
+        let request = BuildContextRequest {
             session_id: session.into(),
             format: format.into(),
-            ..GetContextRequest::default()
+            ..BuildContextRequest::default()
         };
-        let window = client.get_context(request).await.expect("a window");
+        let window = client.build_context(request).await.expect("a window");
         all.push(window.into_inner().messages_json);
         let request = GetHistoryRequest {
             session_id: session.into(),
@@ -77,11 +79,11 @@ async fn client_fields_are_returned_but_never_sent_to_provider() {
         assert_eq!(fields(&journal(&mut client, "chat", "").await), expected);
         let mut reports = Vec::new();
         for session in ["chat", "bare"] {
-            let request = GetContextRequest {
+            let request = BuildContextRequest {
                 session_id: session.into(),
-                ..GetContextRequest::default()
+                ..BuildContextRequest::default()
             };
-            let window = client.get_context(request).await.expect("a window");
+            let window = client.build_context(request).await.expect("a window");
             let window = window.into_inner();
             if session == "chat" {
                 assert_eq!(fields(&window.turns), expected);

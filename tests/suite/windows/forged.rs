@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    GetContextRequest, MessageFormat, ResetSessionRequest, Role, ToolResult, ToolUse,
+    BuildContextRequest, MessageFormat, ResetSessionRequest, Role, ToolResult, ToolUse,
 };
 
 use super::bot::{ask, head_tail, is_gap, window_request};
@@ -32,13 +32,13 @@ async fn forged_memoird_text_is_quoted_in_windows() {
         user("and [memoird] is a name"),
     ];
     client.append(append("chat", calls)).await.expect("done");
-    let ask = |format: MessageFormat| GetContextRequest {
+    let ask = |format: MessageFormat| BuildContextRequest {
         session_id: "chat".into(),
         format: format.into(),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     };
     let first = client
-        .get_context(ask(MessageFormat::Openai))
+        .build_context(ask(MessageFormat::Openai))
         .await
         .expect("a window")
         .into_inner();
@@ -62,7 +62,7 @@ async fn forged_memoird_text_is_quoted_in_windows() {
     let report = first.report.expect("a report");
     assert_eq!(report.turn_tokens.len(), report.turns_included as usize);
     let again = client
-        .get_context(ask(MessageFormat::Openai))
+        .build_context(ask(MessageFormat::Openai))
         .await
         .expect("a window")
         .into_inner();
@@ -82,7 +82,7 @@ fn mark_of(messages_json: &str) -> String {
 
 /// The window of the last ten turns in a provider's format.
 async fn window(client: &mut Sessions) -> String {
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         policy: head_tail(10),
         format: MessageFormat::Anthropic.into(),
         ..window_request()
@@ -102,7 +102,7 @@ async fn nonce_survives_restart_and_changes_with_reset() {
     let mut daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
     talk(&mut client, 20).await;
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         policy: head_tail(10),
         ..window_request()
     };
@@ -195,7 +195,7 @@ async fn imitations_with_lookalike_characters_are_quoted() {
     for imitation in imitations {
         let said = [user(imitation), assistant("so?")];
         client.append(append("chat", said)).await.expect("appended");
-        let request = GetContextRequest {
+        let request = BuildContextRequest {
             policy: head_tail(10),
             ..window_request()
         };

@@ -1,6 +1,6 @@
 //! Windows in each provider's format, independent of the format of the appends.
 
-use memoird_proto::v1::{AppendRequest, GetContextRequest, GetContextResponse, MessageFormat};
+use memoird_proto::v1::{AppendRequest, BuildContextRequest, BuildContextResponse, MessageFormat};
 use serde_json::{Value, json};
 
 use super::bot::{ask, budget, outline, report, window_request, window_request_with, words};
@@ -22,8 +22,8 @@ async fn append_json(
     client.append(request).await.expect("appended");
 }
 
-fn in_format(session: &str, format: MessageFormat) -> GetContextRequest {
-    GetContextRequest {
+fn in_format(session: &str, format: MessageFormat) -> BuildContextRequest {
+    BuildContextRequest {
         session_id: session.into(),
         format: format.into(),
         ..window_request()
@@ -31,7 +31,7 @@ fn in_format(session: &str, format: MessageFormat) -> GetContextRequest {
 }
 
 #[track_caller]
-fn messages(answer: &GetContextResponse) -> Vec<Value> {
+fn messages(answer: &BuildContextResponse) -> Vec<Value> {
     serde_json::from_str(&answer.messages_json).expect("a JSON array")
 }
 
@@ -120,7 +120,7 @@ async fn system_prompt_of_call_is_placed_as_provider_requires() {
         .append(append("chat", [user("hello")]))
         .await
         .expect("appended");
-    let with_system = |format| GetContextRequest {
+    let with_system = |format| BuildContextRequest {
         system: "Be kind.".into(),
         ..in_format("chat", format)
     };
@@ -150,7 +150,7 @@ async fn system_prompt_of_call_is_placed_as_provider_requires() {
 async fn cache_control_matches_reported_breakpoints_and_is_opt_in() {
     let daemon = Daemon::with(plain().section("short_term: { max_history_turns: 200 }")).await;
     let mut client = daemon.sessions();
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         set_cache_control: true,
         budget: budget(4_000),
         ..in_format("chat", MessageFormat::Anthropic)
@@ -176,7 +176,7 @@ async fn cache_control_matches_reported_breakpoints_and_is_opt_in() {
         breakpoints_max = breakpoints_max.max(marked.len());
     }
     assert!(breakpoints_max >= 2);
-    let plain = GetContextRequest {
+    let plain = BuildContextRequest {
         set_cache_control: false,
         ..request
     };

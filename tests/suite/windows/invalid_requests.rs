@@ -2,7 +2,7 @@
 
 use memoird_proto::v1::window_policy::Policy;
 use memoird_proto::v1::{
-    AppendRequest, GetContextRequest, GetSessionRequest, SlidingWindow, WindowPolicy,
+    AppendRequest, BuildContextRequest, GetSessionRequest, SlidingWindow, WindowPolicy,
 };
 use tonic::Code;
 
@@ -10,15 +10,15 @@ use super::plain;
 use crate::harness::{Daemon, append, refused, user};
 
 /// A window request for `chat` that appends a turn first.
-fn request() -> GetContextRequest {
+fn request() -> BuildContextRequest {
     let append = AppendRequest {
         session_id: String::new(),
         ..append("chat", [user("hello")])
     };
-    GetContextRequest {
+    BuildContextRequest {
         session_id: "chat".into(),
         append: Some(append),
-        ..GetContextRequest::default()
+        ..BuildContextRequest::default()
     }
 }
 
@@ -33,49 +33,49 @@ async fn refused_window_appends_nothing() {
     let other = Some(append("other", [user("hello")]));
     let cases = [
         (
-            GetContextRequest {
+            BuildContextRequest {
                 append: other,
                 ..request()
             },
             "SESSION_ID_MISMATCH",
         ),
         (
-            GetContextRequest {
+            BuildContextRequest {
                 peek: true,
                 ..request()
             },
             "PEEK_WITH_APPEND",
         ),
         (
-            GetContextRequest {
+            BuildContextRequest {
                 policy,
                 ..request()
             },
             "POLICY_INVALID",
         ),
         (
-            GetContextRequest {
+            BuildContextRequest {
                 tools_json: "{}".into(),
                 ..request()
             },
             "TOOLS_INVALID",
         ),
         (
-            GetContextRequest {
+            BuildContextRequest {
                 tools_json: "[".into(),
                 ..request()
             },
             "TOOLS_INVALID",
         ),
         (
-            GetContextRequest {
+            BuildContextRequest {
                 format: 77,
                 ..request()
             },
             "FORMAT_INVALID",
         ),
         (
-            GetContextRequest {
+            BuildContextRequest {
                 session_id: String::new(),
                 ..request()
             },
@@ -84,7 +84,7 @@ async fn refused_window_appends_nothing() {
     ];
     for (request, reason) in cases {
         refused(
-            client.get_context(request).await,
+            client.build_context(request).await,
             Code::InvalidArgument,
             reason,
         );
@@ -100,17 +100,17 @@ async fn refused_window_appends_nothing() {
     }
     let mut wrong = request();
     wrong.append.as_mut().expect("an append").turns.clear();
-    let answer = client.get_context(wrong).await;
+    let answer = client.build_context(wrong).await;
     refused(answer, Code::InvalidArgument, "TURN_COUNT_INVALID");
 }
 
 #[tokio::test]
 async fn window_of_missing_session_is_not_found() {
     let daemon = Daemon::with(plain()).await;
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         append: None,
         ..request()
     };
-    let answer = daemon.sessions().get_context(request).await;
+    let answer = daemon.sessions().build_context(request).await;
     refused(answer, Code::NotFound, "SESSION_NOT_FOUND");
 }

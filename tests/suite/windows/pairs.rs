@@ -1,7 +1,7 @@
 //! Calls and their outputs stay together in windows, histories and rewinds.
 
 use memoird_proto::v1::{
-    AppendRequest, GetContextRequest, GetHistoryRequest, MessageFormat, RewindSessionRequest,
+    AppendRequest, BuildContextRequest, GetHistoryRequest, MessageFormat, RewindSessionRequest,
 };
 use serde_json::{Value, json};
 use tonic::Code;
@@ -27,7 +27,7 @@ async fn add(client: &mut Sessions, format: MessageFormat, messages: &[Value]) {
 }
 
 async fn window(client: &mut Sessions, format: MessageFormat, tokens: u64) -> Vec<Value> {
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         session_id: "chat".into(),
         format: format.into(),
         budget: budget(tokens),

@@ -2,7 +2,7 @@
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    GetContextRequest, MessageFormat, Omission, OmissionReason, Role, ToolResult, Turn,
+    BuildContextRequest, MessageFormat, Omission, OmissionReason, Role, ToolResult, Turn,
 };
 
 use super::bot::{
@@ -51,7 +51,7 @@ async fn sliding_window_has_last_turns_only() {
     let mut client = daemon.sessions();
     let window = ask(
         &mut client,
-        GetContextRequest {
+        BuildContextRequest {
             policy: sliding(4),
             ..window_request()
         },
@@ -67,7 +67,7 @@ async fn sliding_window_has_last_turns_only() {
     );
     let window = ask(
         &mut client,
-        GetContextRequest {
+        BuildContextRequest {
             policy: sliding(u32::MAX),
             ..window_request()
         },
@@ -80,7 +80,7 @@ async fn sliding_window_has_last_turns_only() {
 async fn head_tail_has_first_turn_gap_marker_and_last_turns() {
     let daemon = with_talk(roomy(), 40).await;
     let mut client = daemon.sessions();
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         policy: head_tail(10),
         ..window_request()
     };
@@ -104,7 +104,7 @@ async fn head_tail_has_first_turn_gap_marker_and_last_turns() {
 async fn token_budget_keeps_fitting_turns_and_cuts_to_floor() {
     let daemon = with_talk(roomy(), 60).await;
     let mut client = daemon.sessions();
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         policy: token_budget(),
         budget: budget(4_000),
         ..window_request()
@@ -146,7 +146,7 @@ async fn salience_omits_least_important_turns() {
             .await
             .expect("appended");
     }
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         policy: salience(),
         budget: budget(3_000),
         ..window_request()
@@ -183,7 +183,7 @@ async fn dropped_and_cut_turns_are_reported_separately() {
     let mut client = daemon.sessions();
     let window = ask(
         &mut client,
-        GetContextRequest {
+        BuildContextRequest {
             policy: head_tail(10),
             ..window_request()
         },
@@ -225,7 +225,7 @@ async fn oversized_first_turn_becomes_reported_excerpt() {
         .expect("appended");
     let window = ask(
         &mut client,
-        GetContextRequest {
+        BuildContextRequest {
             budget: budget(2_000),
             ..window_request()
         },
@@ -255,7 +255,7 @@ async fn very_long_first_turn_leaves_room_for_last_turns() {
     let daemon = Daemon::with(roomy()).await;
     let mut client = daemon.sessions();
     let task: String = (0..60).map(words).collect();
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         budget: budget(4_000),
         ..window_request()
     };
@@ -329,7 +329,7 @@ async fn old_and_long_results_are_trimmed_before_turns_are_omitted() {
         .append(append("chat", turns))
         .await
         .expect("appended");
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         budget: budget(3_000),
         ..window_request()
     };
@@ -382,7 +382,7 @@ async fn pinned_turns_survive_every_cut() {
             .expect("appended");
     }
     for policy in [head_tail(0), head_tail(4), token_budget(), salience()] {
-        let request = GetContextRequest {
+        let request = BuildContextRequest {
             policy,
             budget: budget(2_500),
             ..window_request()
@@ -445,7 +445,7 @@ async fn no_policy_or_budget_separates_calls_from_results() {
         for tokens in [700, 1_500, 4_000, 100_000] {
             for format in formats {
                 let format = format.into();
-                let request = GetContextRequest {
+                let request = BuildContextRequest {
                     policy,
                     format,
                     budget: budget(tokens),

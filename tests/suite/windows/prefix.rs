@@ -1,6 +1,6 @@
 //! The stable prefix: between cuts a window only grows at its end, also across crashes.
 
-use memoird_proto::v1::{GetContextRequest, Role, Turn, WindowPolicy};
+use memoird_proto::v1::{BuildContextRequest, Role, Turn, WindowPolicy};
 
 use super::bot::{
     ask, budget, bytes_of, head_tail, is_paired, outline, report, salience, token_budget,
@@ -67,7 +67,7 @@ async fn window_is_byte_prefix_of_next_window_between_cuts() {
     let mut client = daemon.sessions();
     for (place, policy) in policies().into_iter().enumerate() {
         let session = format!("chat {place}");
-        let request = GetContextRequest {
+        let request = BuildContextRequest {
             session_id: session.clone(),
             policy,
             budget: budget(6_000),
@@ -104,9 +104,9 @@ async fn settled(
     daemon: &Daemon,
     session: &str,
     policy: Option<WindowPolicy>,
-) -> GetContextRequest {
+) -> BuildContextRequest {
     let mut client = daemon.sessions();
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         session_id: session.into(),
         policy,
         budget: budget(6_000),
@@ -195,13 +195,13 @@ async fn window_after_kill_starts_with_window_before() {
     let mut before: Vec<Vec<u8>> = Vec::new();
     let (mut cuts, request) = (
         0,
-        GetContextRequest {
+        BuildContextRequest {
             budget: budget(5_000),
             ..window_request()
         },
     );
     for number in 0..40 {
-        let asked = GetContextRequest {
+        let asked = BuildContextRequest {
             append: window_request_with(round(number)).append,
             ..request.clone()
         };

@@ -1,7 +1,7 @@
 //! The tool `read_earlier_turns`: its definition in a window, and the results of its calls.
 
 use memoird_proto::v1::{
-    AppendRequest, GetContextRequest, GetContextResponse, MessageFormat, ResetSessionRequest,
+    AppendRequest, BuildContextRequest, BuildContextResponse, MessageFormat, ResetSessionRequest,
     ResolveRecallToolRequest, ResolveRecallToolResponse, RewindSessionRequest,
     SearchTranscriptsRequest, UpdateTurnRequest,
 };
@@ -18,8 +18,8 @@ const FORMATS: [MessageFormat; 3] = [
     MessageFormat::Anthropic,
 ];
 
-fn offering(format: MessageFormat) -> GetContextRequest {
-    GetContextRequest {
+fn offering(format: MessageFormat) -> BuildContextRequest {
+    BuildContextRequest {
         format: format.into(),
         recall_tool: true,
         ..window_request()
@@ -27,13 +27,13 @@ fn offering(format: MessageFormat) -> GetContextRequest {
 }
 
 /// Appends messages in OpenAI's format and offers the tool.
-fn saying(messages: &Value) -> GetContextRequest {
+fn saying(messages: &Value) -> BuildContextRequest {
     let append = AppendRequest {
         messages_json: messages.to_string(),
         format: MessageFormat::Openai.into(),
         ..AppendRequest::default()
     };
-    GetContextRequest {
+    BuildContextRequest {
         append: Some(append),
         ..offering(MessageFormat::Openai)
     }
@@ -48,7 +48,7 @@ fn calling(calls: &[Value]) -> Value {
     json!([{ "role": "assistant", "content": null, "tool_calls": calls }])
 }
 
-fn messages(window: &GetContextResponse) -> Vec<Value> {
+fn messages(window: &BuildContextResponse) -> Vec<Value> {
     serde_json::from_str(&window.messages_json).expect("messages")
 }
 
@@ -81,7 +81,7 @@ async fn definition_has_the_requested_format_and_counts_in_the_budget() {
     let said = append("chat", [user("hello")]);
     client.append(said).await.expect("done");
     for format in FORMATS {
-        let bare = GetContextRequest {
+        let bare = BuildContextRequest {
             recall_tool: false,
             ..offering(format)
         };
@@ -97,9 +97,9 @@ async fn definition_has_the_requested_format_and_counts_in_the_budget() {
         };
         assert!(schema["properties"].get("query").is_some(), "{definition}");
         let system =
-            |window: &GetContextResponse| report(window).tokens_by_block.expect("blocks").system;
+            |window: &BuildContextResponse| report(window).tokens_by_block.expect("blocks").system;
         // The bot may pass tools with or without the definition.
-        let tools = GetContextRequest {
+        let tools = BuildContextRequest {
             tools_json: format!("[{}]", with.recall_tool_json),
             ..bare
         };
@@ -107,7 +107,7 @@ async fn definition_has_the_requested_format_and_counts_in_the_budget() {
         assert!(system(&with) > system(&without) + 50);
         assert_eq!(system(&with), system(&passed));
     }
-    let answer = client.get_context(offering(MessageFormat::Unspecified));
+    let answer = client.build_context(offering(MessageFormat::Unspecified));
     refused(
         answer.await,
         Code::InvalidArgument,

@@ -63,7 +63,7 @@ async fn window_metrics_exist_from_first_turn() {
         assert!(page.contains(&sample), "{sample} in {page}");
     }
     assert!(
-        page.contains("memoird_call_seconds_count{method=\"GetContext\"} 0"),
+        page.contains("memoird_call_seconds_count{method=\"BuildContext\"} 0"),
         "{page}"
     );
 }

@@ -1,13 +1,13 @@
 //! Requesting a window prolongs the session; a peek leaves no trace.
 
-use memoird_proto::v1::{GetContextRequest, GetSessionRequest, SessionInfo};
+use memoird_proto::v1::{BuildContextRequest, GetSessionRequest, SessionInfo};
 
 use super::bot::{ask, budget, bytes_of, report, window_request, window_request_with, words};
 use super::plain;
 use crate::harness::{Daemon, Sessions, append, assistant, eventually, http_get, user, wall_ms};
 
-fn peek() -> GetContextRequest {
-    GetContextRequest {
+fn peek() -> BuildContextRequest {
+    BuildContextRequest {
         peek: true,
         ..window_request()
     }
@@ -80,11 +80,11 @@ async fn window_touches_session_and_peek_does_not() {
 async fn peek_changes_no_later_window_and_no_metrics() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();
-    let request = GetContextRequest {
+    let request = BuildContextRequest {
         budget: budget(4_000),
         ..window_request()
     };
-    let small = GetContextRequest {
+    let small = BuildContextRequest {
         budget: budget(1_000),
         ..peek()
     };
@@ -113,7 +113,7 @@ async fn peek_changes_no_later_window_and_no_metrics() {
     };
     let counted = built().await;
     assert!(!counted.is_empty());
-    let as_before = GetContextRequest {
+    let as_before = BuildContextRequest {
         peek: true,
         ..request.clone()
     };

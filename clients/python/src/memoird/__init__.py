@@ -2,7 +2,7 @@
 
     with memoird.Client() as client:
         client.append("telegram:4711", [memoird.user("Where is my parcel?")])
-        window = client.get_context("telegram:4711", format=memoird.MessageFormat.ANTHROPIC)
+        window = client.build_context("telegram:4711", format=memoird.MessageFormat.ANTHROPIC)
 """
 
 # Named twice, so that type checkers treat them as exported.

@@ -225,13 +225,13 @@ APPEND: Call[AppendRequest, AppendResponse] = Call(
     w.read_append_response,
     session_pb2.AppendResponse,
 )
-GET_CONTEXT: Call[GetContextRequest, GetContextResponse] = Call(
-    "/memoird.v1.SessionService/GetContext",
+BUILD_CONTEXT: Call[BuildContextRequest, BuildContextResponse] = Call(
+    "/memoird.v1.SessionService/BuildContext",
     True,
-    w.write_get_context_request,
-    session_pb2.GetContextRequest,
-    w.read_get_context_response,
-    session_pb2.GetContextResponse,
+    w.write_build_context_request,
+    session_pb2.BuildContextRequest,
+    w.read_build_context_response,
+    session_pb2.BuildContextResponse,
 )
 RESOLVE_RECALL_TOOL: Call[ResolveRecallToolRequest, ResolveRecallToolResponse] = Call(
     "/memoird.v1.SessionService/ResolveRecallTool",
@@ -899,7 +899,7 @@ class SyncCalls:
         )
         return self._call(APPEND, request, timeout)
 
-    def get_context(
+    def build_context(
         self,
         session_id: str,
         append: AppendRequest | None = None,
@@ -917,11 +917,11 @@ class SyncCalls:
         peek: bool = False,
         recall_tool: bool = False,
         timeout: float | None = None,
-    ) -> GetContextResponse:
+    ) -> BuildContextResponse:
         """Builds the window for the next model call, optionally after an append, so that a message
         takes one round trip. Touches the session unless `peek` is set.
         """
-        request = GetContextRequest(
+        request = BuildContextRequest(
             session_id=session_id,
             append=append,
             model=model,
@@ -937,7 +937,7 @@ class SyncCalls:
             peek=peek,
             recall_tool=recall_tool,
         )
-        return self._call(GET_CONTEXT, request, timeout)
+        return self._call(BUILD_CONTEXT, request, timeout)
 
     def resolve_recall_tool(
         self,
@@ -951,7 +951,7 @@ class SyncCalls:
         budget: Budget | None = None,
         timeout: float | None = None,
     ) -> ResolveRecallToolResponse:
-        """Resolves a call of the tool `read_earlier_turns`, which GetContext offers with
+        """Resolves a call of the tool `read_earlier_turns`, which BuildContext offers with
         `recall_tool`. Invalid arguments do not fail the rpc: the result has `is_error` and
         explains the correction to the model. Does not touch the session.
         """
@@ -1834,7 +1834,7 @@ class AsyncCalls:
         )
         return await self._call(APPEND, request, timeout)
 
-    async def get_context(
+    async def build_context(
         self,
         session_id: str,
         append: AppendRequest | None = None,
@@ -1852,11 +1852,11 @@ class AsyncCalls:
         peek: bool = False,
         recall_tool: bool = False,
         timeout: float | None = None,
-    ) -> GetContextResponse:
+    ) -> BuildContextResponse:
         """Builds the window for the next model call, optionally after an append, so that a message
         takes one round trip. Touches the session unless `peek` is set.
         """
-        request = GetContextRequest(
+        request = BuildContextRequest(
             session_id=session_id,
             append=append,
             model=model,
@@ -1872,7 +1872,7 @@ class AsyncCalls:
             peek=peek,
             recall_tool=recall_tool,
         )
-        return await self._call(GET_CONTEXT, request, timeout)
+        return await self._call(BUILD_CONTEXT, request, timeout)
 
     async def resolve_recall_tool(
         self,
@@ -1886,7 +1886,7 @@ class AsyncCalls:
         budget: Budget | None = None,
         timeout: float | None = None,
     ) -> ResolveRecallToolResponse:
-        """Resolves a call of the tool `read_earlier_turns`, which GetContext offers with
+        """Resolves a call of the tool `read_earlier_turns`, which BuildContext offers with
         `recall_tool`. Invalid arguments do not fail the rpc: the result has `is_error` and
         explains the correction to the model. Does not touch the session.
         """

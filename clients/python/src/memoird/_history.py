@@ -29,7 +29,7 @@ from .errors import (
 from .types import (
     AppendRequest,
     Budget,
-    GetContextResponse,
+    BuildContextResponse,
     GetHistoryRequest,
     HistoryScope,
     MessageFormat,
@@ -328,7 +328,7 @@ def check(window: Any) -> None:
 
 def window(
     session_id: str, window: Window, format: MessageFormat = MessageFormat.UNSPECIFIED
-) -> Steps[GetContextResponse | None]:
+) -> Steps[BuildContextResponse | None]:
     """Returns the window of a session. None if no session is live."""
     check(window)
     try:
@@ -337,10 +337,10 @@ def window(
         return None
 
 
-def context(session_id: str, window: Window, **more: Any) -> Steps[GetContextResponse]:
+def context(session_id: str, window: Window, **more: Any) -> Steps[BuildContextResponse]:
     """Returns the call for a window."""
     answer = yield Call(
-        "get_context",
+        "build_context",
         session_id=session_id,
         model=window.model,
         budget=window.budget,

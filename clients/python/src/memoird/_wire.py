@@ -1622,8 +1622,8 @@ def write_append_response(it):
     )
 
 
-def read_get_context_request(m):
-    it = new(t.GetContextRequest)
+def read_build_context_request(m):
+    it = new(t.BuildContextRequest)
     it.session_id = m.session_id
     it.append = read_append_request(m.append) if m.HasField('append') else None
     it.model = m.model
@@ -1641,8 +1641,8 @@ def read_get_context_request(m):
     return it
 
 
-def write_get_context_request(it):
-    return session_pb2.GetContextRequest(
+def write_build_context_request(it):
+    return session_pb2.BuildContextRequest(
         session_id=it.session_id,
         append=None if it.append is None else write_append_request(it.append),
         model=it.model,
@@ -1660,8 +1660,8 @@ def write_get_context_request(it):
     )
 
 
-def read_get_context_response(m):
-    it = new(t.GetContextResponse)
+def read_build_context_response(m):
+    it = new(t.BuildContextResponse)
     it.turns = [read_turn(x) for x in m.turns]
     it.system = m.system
     it.messages_json = m.messages_json
@@ -1673,8 +1673,8 @@ def read_get_context_response(m):
     return it
 
 
-def write_get_context_response(it):
-    return session_pb2.GetContextResponse(
+def write_build_context_response(it):
+    return session_pb2.BuildContextResponse(
         turns=[write_turn(x) for x in it.turns],
         system=it.system,
         messages_json=write_json(it.messages_json),

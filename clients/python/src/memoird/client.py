@@ -231,7 +231,7 @@ def _keyed(asked: Any) -> list[Any]:
     name = asked.DESCRIPTOR.name
     if name in _KEYED:
         return [asked]
-    if name == "GetContextRequest" and asked.HasField("append"):
+    if name == "BuildContextRequest" and asked.HasField("append"):
         return [asked.append]
     if name == "BatchDocumentsRequest":
         return [it.put for it in asked.operations if it.HasField("put")]
@@ -342,7 +342,7 @@ class _Tries:
         keyed = _keyed(asked)
         unsafe = any(not part.idempotency_key for part in keyed)
         # A window's append is done before the window is rejected.
-        self._is_undone = call.name != "GetContext" or not keyed
+        self._is_undone = call.name != "BuildContext" or not keyed
         unsafe |= call.name == "Remember" and not asked.idempotency_key
         # With an expected version, the repetition of a completed deletion fails.
         unsafe |= _is_conditional(asked)

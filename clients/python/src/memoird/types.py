@@ -35,6 +35,8 @@ __all__ = [
     "BatchDocumentsRequest",
     "BatchDocumentsResponse",
     "Budget",
+    "BuildContextRequest",
+    "BuildContextResponse",
     "CommitExtractionRequest",
     "CommitExtractionResponse",
     "CompactSessionRequest",
@@ -63,8 +65,6 @@ __all__ = [
     "ExtractedMemory",
     "ForgetRequest",
     "ForgetResponse",
-    "GetContextRequest",
-    "GetContextResponse",
     "GetDocumentRequest",
     "GetDocumentResponse",
     "GetErasureRequest",
@@ -1000,7 +1000,7 @@ class RecallRequest:
     """Searches memories."""
 
     query: str = ""
-    """The query text, up to 4 KiB. If empty in GetContext, the current exchange is used: the
+    """The query text, up to 4 KiB. If empty in BuildContext, the current exchange is used: the
     user's last request and the turns since.
     """
     subjects: list[str] = field(default_factory=list)
@@ -1044,7 +1044,7 @@ class RecallRequest:
     Combined with `metadata_filter_json`, both must match.
     """
     min_relevance: float | None = None
-    """Minimum `relevance` of a hit, 0 to 1. Default: in GetContext a floor that drops unrelated
+    """Minimum `relevance` of a hit, 0 to 1. Default: in BuildContext a floor that drops unrelated
     memories, in Recall none.
     """
 
@@ -1783,7 +1783,7 @@ class AppendResponse:
 
 
 @dataclass(slots=True)
-class GetContextRequest:
+class BuildContextRequest:
     """Asks for the window of the next model call."""
 
     session_id: str = ""
@@ -1838,7 +1838,7 @@ class GetContextRequest:
 
 
 @dataclass(slots=True)
-class GetContextResponse:
+class BuildContextResponse:
     """The window of the next model call."""
 
     turns: list[Turn] = field(default_factory=list)

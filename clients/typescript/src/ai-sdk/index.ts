@@ -35,7 +35,7 @@ export async function loadChat<M extends UiMessage>(client: Client, chatId: stri
  */
 export async function chooseChat<M extends UiMessage>(client: Client, chatId: string, window: Window = {}): Promise<M[]> {
   try {
-    return chosenIn(await client.getContext({ ...window, sessionId: chatId })) as M[];
+    return chosenIn(await client.buildContext({ ...window, sessionId: chatId })) as M[];
   } catch (error) {
     if (error instanceof SessionNotFound) {
       return [];

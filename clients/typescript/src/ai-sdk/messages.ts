@@ -5,7 +5,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 
 import { MessageFormat, PartSchema, Role, TurnSchema } from "../gen/memoird/v1/common_pb.js";
 import type { Media, Part, ToolResult, Turn } from "../gen/memoird/v1/common_pb.js";
-import type { GetContextResponse } from "../gen/memoird/v1/session_pb.js";
+import type { BuildContextResponse } from "../gen/memoird/v1/session_pb.js";
 import { hasMarks, isId, isMade, isMark, isName, LIFTED, mapped, PARTS_MAX, sealedIn } from "../kept.js";
 
 /** A `UIMessage` of the AI SDK with any type parameters. */
@@ -119,7 +119,7 @@ export function messagesOf<M extends UiMessage>(turns: readonly Turn[]): M[] {
 }
 
 /** Returns the messages of a window, followed by a message with its memories. */
-export function chosenIn({ turns, memoriesText }: Pick<GetContextResponse, "turns" | "memoriesText">): UiMessage[] {
+export function chosenIn({ turns, memoriesText }: Pick<BuildContextResponse, "turns" | "memoriesText">): UiMessage[] {
   const memories: UiMessage = { id: "memoird-memories", role: "user", parts: [textPart(memoriesText)] };
   return [...shownIn(turns), ...(memoriesText ? [memories] : [])];
 }

@@ -3,7 +3,7 @@
 import type { Client } from "../client.js";
 import { StaleGeneration } from "../errors.js";
 import type { Turn } from "../gen/memoird/v1/common_pb.js";
-import type { GetContextResponse } from "../gen/memoird/v1/session_pb.js";
+import type { BuildContextResponse } from "../gen/memoird/v1/session_pb.js";
 import { batched, json } from "../kept.js";
 import type { Window } from "../kept.js";
 import { writeChat } from "./chat.js";
@@ -54,7 +54,7 @@ export function windowPerStep<M extends UiMessage, S>(
     if (turns[0] && !continued && last) {
       turns[0].metadata[AFTER] = last.id;
     }
-    let reply: GetContextResponse | undefined;
+    let reply: BuildContextResponse | undefined;
     if (saved?.turns.every((turn, at) => isSameTurn(turns[at], turn))) {
       const more = turns.slice(saved.turns.length);
       if (more[0]) {
@@ -65,7 +65,7 @@ export function windowPerStep<M extends UiMessage, S>(
     if (!reply) {
       const all = answer.parts.length ? [...before, answer] : before;
       await writeChat(client, chatId, all, { isRun: true });
-      reply = await client.getContext({ ...window, sessionId: chatId });
+      reply = await client.buildContext({ ...window, sessionId: chatId });
     }
     saved = { turns, generation: reply.session!.generation };
     return { messages: await convert(chosenIn(reply) as M[]) };
@@ -81,14 +81,14 @@ async function appendAndChoose(
   turns: Turn[],
   expectedGeneration: string,
   window: Window,
-): Promise<GetContextResponse | undefined> {
+): Promise<BuildContextResponse | undefined> {
   const batches = batched([turns]).map((some) => ({ turns: some, expectedGeneration }));
   const append = batches.pop();
   try {
     for (const batch of batches) {
       await client.append({ ...batch, sessionId: chatId });
     }
-    return await client.getContext({ ...window, sessionId: chatId, ...(append && { append }) });
+    return await client.buildContext({ ...window, sessionId: chatId, ...(append && { append }) });
   } catch (error) {
     if (error instanceof StaleGeneration) {
       return undefined;

@@ -487,7 +487,7 @@ export class MemoirdMemory extends MemoryStorage {
   /** Returns the window of a thread as messages. */
   private async chosen(threadId: string, window: Window): Promise<MastraDBMessage[]> {
     try {
-      const { turns, session, memoriesText } = await this.client.getContext({
+      const { turns, session, memoriesText } = await this.client.buildContext({
         ...window,
         sessionId: this.prefix + threadId,
       });

@@ -9,7 +9,7 @@ use memoird_proto::v1::memory_service_client::MemoryServiceClient;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
 use memoird_proto::v1::{
-    AppendRequest, EndSessionRequest, EraseSessionRequest, GetContextRequest, GetHistoryRequest,
+    AppendRequest, BuildContextRequest, EndSessionRequest, EraseSessionRequest, GetHistoryRequest,
     HistoryScope, MemoryKind, Part, PatchStateRequest, RecallRequest, RememberRequest,
     ResetSessionRequest, Role, SearchTranscriptsRequest, Turn,
 };
@@ -103,14 +103,14 @@ impl Bot {
 
     async fn window(&mut self, session: u64) -> Result<(), Status> {
         let append = self.append_request(session);
-        let request = GetContextRequest {
+        let request = BuildContextRequest {
             session_id: append.session_id.clone(),
             append: Some(append),
-            ..GetContextRequest::default()
+            ..BuildContextRequest::default()
         };
         let window = self
             .sessions
-            .get_context(self.target.request(request))
+            .build_context(self.target.request(request))
             .await?;
         let info = window.into_inner().session.unwrap_or_default();
         self.note(session, info.generation, info.last_seq);

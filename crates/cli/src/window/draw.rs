@@ -1,7 +1,7 @@
 //! Text output of a window: the bar, its turns, what is omitted and why.
 
 use memoird_proto::v1::part::Part as Kind;
-use memoird_proto::v1::{ContextReport, GetContextResponse, Omission, OmissionReason, Turn};
+use memoird_proto::v1::{BuildContextResponse, ContextReport, Omission, OmissionReason, Turn};
 
 use super::bar;
 use crate::json::short_name;
@@ -24,7 +24,7 @@ const RANGES_MAX: usize = 6;
 /// Maximum characters of a note from the daemon.
 const NOTE_CHARS_MAX: usize = 400;
 
-pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
+pub(super) fn window(window: &BuildContextResponse, has_colours: bool) -> String {
     let report = window.report.clone().unwrap_or_default();
     let session = window.session.clone().unwrap_or_default();
     let mut lines = vec![
@@ -85,7 +85,7 @@ fn marked(turn: &Turn) -> String {
 }
 
 /// Describes the summary: the turns it covers, and its beginning.
-fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
+fn summary(window: &BuildContextResponse, report: &ContextReport) -> Vec<String> {
     let Some(info) = &report.summary else {
         return Vec::new();
     };
@@ -200,7 +200,7 @@ fn next_cut(report: &ContextReport) -> Vec<String> {
 }
 
 /// Formats the remaining facts of the report.
-fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
+fn facts(window: &BuildContextResponse, report: &ContextReport) -> Vec<String> {
     let share = report.stable_prefix_tokens as f64 * 100.0 / report.tokens_total.max(1) as f64;
     let included = output::count(report.turns_included.into());
     let omitted = output::count(report.turns_omitted.into());
@@ -231,7 +231,7 @@ fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
 }
 
 /// Describes the cache breakpoints, by message or else by turn.
-fn breakpoints(window: &GetContextResponse, report: &ContextReport) -> String {
+fn breakpoints(window: &BuildContextResponse, report: &ContextReport) -> String {
     let has_messages = !window.messages_json.is_empty();
     let name = |place: &u32| match window.turns.get(*place as usize) {
         Some(turn) if !has_messages && turn.seq > 0 => turn.seq.to_string(),

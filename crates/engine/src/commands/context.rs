@@ -1,4 +1,4 @@
-//! The `GetContext` command: builds the window for the next model call.
+//! The `BuildContext` command: builds the window for the next model call.
 //!
 //! Tokens of new turns are counted without the session's lock, and the session is read again
 //! afterwards. If turns would be left out and the summarizer is local, the command waits for a

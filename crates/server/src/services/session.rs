@@ -5,14 +5,15 @@ use std::sync::Arc;
 use memoird_engine::{ContextOutcome, EngineError, RecallTool, TranscriptSearch};
 use memoird_proto::spliced;
 use memoird_proto::v1::{
-    AppendRequest, AppendResponse, CompactSessionRequest, CompactSessionResponse,
-    CopySessionRequest, CopySessionResponse, EndSessionRequest, EndSessionResponse,
-    EraseSessionRequest, EraseSessionResponse, EraseSubjectRequest, EraseSubjectResponse,
-    GetContextRequest, GetErasureRequest, GetErasureResponse, GetHistoryRequest, GetSessionRequest,
-    GetSessionResponse, ListSessionsRequest, ListSessionsResponse, PatchStateRequest,
-    PatchStateResponse, ResetSessionRequest, ResetSessionResponse, ResolveRecallToolRequest,
-    ResolveRecallToolResponse, RewindSessionRequest, RewindSessionResponse, UndoCompactionRequest,
-    UndoCompactionResponse, UpdateTurnRequest, UpdateTurnResponse, WatchEventsRequest,
+    AppendRequest, AppendResponse, BuildContextRequest, CompactSessionRequest,
+    CompactSessionResponse, CopySessionRequest, CopySessionResponse, EndSessionRequest,
+    EndSessionResponse, EraseSessionRequest, EraseSessionResponse, EraseSubjectRequest,
+    EraseSubjectResponse, GetErasureRequest, GetErasureResponse, GetHistoryRequest,
+    GetSessionRequest, GetSessionResponse, ListSessionsRequest, ListSessionsResponse,
+    PatchStateRequest, PatchStateResponse, ResetSessionRequest, ResetSessionResponse,
+    ResolveRecallToolRequest, ResolveRecallToolResponse, RewindSessionRequest,
+    RewindSessionResponse, UndoCompactionRequest, UndoCompactionResponse, UpdateTurnRequest,
+    UpdateTurnResponse, WatchEventsRequest,
 };
 use prost::Message;
 
@@ -56,9 +57,9 @@ pub(crate) async fn append(call: ApiCall<AppendRequest>) -> Reply<AppendResponse
     Ok(to::appended(session_id, &outcome))
 }
 
-pub(crate) async fn get_context(
-    call: ApiCall<GetContextRequest>,
-) -> Reply<spliced::GetContextResponse> {
+pub(crate) async fn build_context(
+    call: ApiCall<BuildContextRequest>,
+) -> Reply<spliced::BuildContextResponse> {
     let (caller, permit, request) = (call.caller, call.permit, call.message);
     let tenant = caller.tenant;
     let session = from::session_id(&request.session_id)?;

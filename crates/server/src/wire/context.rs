@@ -1,4 +1,4 @@
-//! `GetContext` on the wire: parses the request and builds the reply.
+//! `BuildContext` on the wire: parses the request and builds the reply.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,7 @@ struct WindowToRender {
 }
 
 /// Bytes to parse before a window is built.
-pub(crate) fn bytes_to_parse(request: &v1::GetContextRequest) -> usize {
+pub(crate) fn bytes_to_parse(request: &v1::BuildContextRequest) -> usize {
     let append = request.append.as_ref().map_or(0, from::append_bytes);
     append + request.tools_json.len()
 }
@@ -67,7 +67,7 @@ pub(crate) fn bytes_to_parse(request: &v1::GetContextRequest) -> usize {
 ///
 /// `has_search` is whether the recall tool offers a search.
 pub(crate) fn parse(
-    request: v1::GetContextRequest,
+    request: v1::BuildContextRequest,
     limits: &Limits,
     has_search: bool,
 ) -> Result<ContextCall, Refusal> {
@@ -134,7 +134,7 @@ pub(crate) async fn reply(
     options: ReplyOptions,
     tenant: &TenantId,
     heavy: &HeavyWork,
-) -> Result<spliced::GetContextResponse, Refusal> {
+) -> Result<spliced::BuildContextResponse, Refusal> {
     let session = to::session_info(&outcome.session);
     let turns = outcome.turns;
     let mut report = report(outcome.report, &turns);
@@ -144,12 +144,12 @@ pub(crate) async fn reply(
         let shown = recall.shown(&outcome.memories);
         shown.map(move |hit| memory::to::hit(hit, explain))
     });
-    let mut response = v1::GetContextResponse {
+    let mut response = v1::BuildContextResponse {
         memories: hits.collect(),
         memories_text: outcome.memories.text.clone(),
         session: Some(session),
         recall_tool_json: options.recall_tool_json.clone(),
-        ..v1::GetContextResponse::default()
+        ..v1::BuildContextResponse::default()
     };
     report.cache_breakpoints = match options.format {
         None => {
@@ -173,7 +173,7 @@ pub(crate) async fn reply(
         }
     };
     response.report = Some(report);
-    Ok(spliced::GetContextResponse {
+    Ok(spliced::BuildContextResponse {
         turns: Box::new(StoredTurns(turns)),
         rest: response,
     })
@@ -189,8 +189,8 @@ impl EncodedTurns for StoredTurns {
     }
 }
 
-/// Names of the fields of `GetContext` in errors: those of the append, if there is one.
-pub(crate) fn names(request: &v1::GetContextRequest) -> Names {
+/// Names of the fields of `BuildContext` in errors: those of the append, if there is one.
+pub(crate) fn names(request: &v1::BuildContextRequest) -> Names {
     let names = request.append.as_ref().map(|append| Names::ContextAppend {
         has_messages: !append.messages_json.is_empty(),
     });

@@ -59,7 +59,7 @@ pub(crate) enum Names {
     Append {
         has_messages: bool,
     },
-    /// The append of a `GetContext`.
+    /// The append of a `BuildContext`.
     ContextAppend {
         has_messages: bool,
     },

@@ -31,7 +31,7 @@ from ..client import AsyncClient, Client
 from ..langchain import provider_format, said_in
 from ..types import (
     AppendRequest,
-    GetContextResponse,
+    BuildContextResponse,
     Part,
     Role,
     SessionInfo,
@@ -216,7 +216,7 @@ def _session(config: RunnableConfig) -> str:
 
 def _choose(
     how: Window, session_id: str, messages: Sequence[BaseMessage], prefix: _Prefix
-) -> Steps[tuple[SessionInfo, GetContextResponse]]:
+) -> Steps[tuple[SessionInfo, BuildContextResponse]]:
     """Appends missing messages to the session. Returns its state afterwards, and a window."""
     session, told, after_seq = SessionInfo(), 0, 0
     try:
@@ -294,7 +294,7 @@ def _turn(message: BaseMessage, id: str) -> Turn:
 
 
 def _messages(
-    chosen: GetContextResponse, messages: Sequence[BaseMessage], prefix: _Prefix
+    chosen: BuildContextResponse, messages: Sequence[BaseMessage], prefix: _Prefix
 ) -> list[BaseMessage]:
     given: list[BaseMessage] = [SystemMessage(chosen.system)] if chosen.system else []
     for turn in chosen.turns:

@@ -30,7 +30,7 @@ fn omission(first_seq: u64, last_seq: u64, reason: OmissionReason) -> Omission {
     }
 }
 
-fn example() -> GetContextResponse {
+fn example() -> BuildContextResponse {
     let report = ContextReport {
         summary: None,
         next_cut: Some(NextCut {
@@ -70,7 +70,7 @@ fn example() -> GetContextResponse {
         ],
         model: "m".into(),
     };
-    GetContextResponse {
+    BuildContextResponse {
         turns: vec![
             turn(1, Role::User, "book\u{1b}[2J me a flight", ""),
             turn(0, Role::User, "[8 turns left out]", "elision"),
@@ -82,7 +82,7 @@ fn example() -> GetContextResponse {
             ..SessionInfo::default()
         }),
         report: Some(report),
-        ..GetContextResponse::default()
+        ..BuildContextResponse::default()
     }
 }
 
@@ -138,7 +138,7 @@ fn many_ranges_stay_one_line() {
 
 #[test]
 fn empty_response_does_not_panic() {
-    let text = window(&GetContextResponse::default(), true);
+    let text = window(&BuildContextResponse::default(), true);
     assert!(text.contains("0 of 0 tokens"), "{text}");
 }
 

@@ -14,8 +14,8 @@ use tonic_types::StatusExt;
 use super::*;
 use crate::heavy::HEAVY_BYTES;
 
-fn request() -> v1::GetContextRequest {
-    v1::GetContextRequest {
+fn request() -> v1::BuildContextRequest {
+    v1::BuildContextRequest {
         session_id: "chat".into(),
         ..Default::default()
     }
@@ -46,7 +46,7 @@ fn policy_of(policy: v1::window_policy::Policy) -> Option<v1::WindowPolicy> {
 }
 
 #[track_caller]
-fn refused(request: v1::GetContextRequest, reason: &str) -> String {
+fn refused(request: v1::BuildContextRequest, reason: &str) -> String {
     let refusal = parse(request, &Limits::default(), true).expect_err(reason);
     let status = Status::from(refusal);
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
@@ -58,7 +58,7 @@ fn refused(request: v1::GetContextRequest, reason: &str) -> String {
 #[test]
 fn all_request_fields_are_parsed() {
     let asked = parse(
-        v1::GetContextRequest {
+        v1::BuildContextRequest {
             append: Some(append("chat")),
             model: "m".into(),
             budget: Some(v1::Budget {
@@ -98,7 +98,7 @@ fn all_request_fields_are_parsed() {
 #[test]
 fn bare_request_uses_configured_defaults() {
     let none = Some(v1::WindowPolicy { policy: None });
-    let bare = v1::GetContextRequest {
+    let bare = v1::BuildContextRequest {
         policy: none,
         append: Some(append("")),
         ..request()
@@ -119,12 +119,12 @@ fn bare_request_uses_configured_defaults() {
 
 #[test]
 fn invalid_request_is_rejected_before_append() {
-    let other = v1::GetContextRequest {
+    let other = v1::BuildContextRequest {
         append: Some(append("other")),
         ..request()
     };
     refused(other, "SESSION_ID_MISMATCH");
-    let peeking = v1::GetContextRequest {
+    let peeking = v1::BuildContextRequest {
         append: Some(append("")),
         peek: true,
         ..request()
@@ -132,21 +132,21 @@ fn invalid_request_is_rejected_before_append() {
     refused(peeking, "PEEK_WITH_APPEND");
     let sliding = v1::window_policy::Policy::SlidingWindow(v1::SlidingWindow { turns: 0 });
     refused(
-        v1::GetContextRequest {
+        v1::BuildContextRequest {
             policy: policy_of(sliding),
             ..request()
         },
         "POLICY_INVALID",
     );
     refused(
-        v1::GetContextRequest {
+        v1::BuildContextRequest {
             format: 99,
             ..request()
         },
         "FORMAT_INVALID",
     );
     refused(
-        v1::GetContextRequest {
+        v1::BuildContextRequest {
             format: -1,
             ..request()
         },
@@ -155,7 +155,7 @@ fn invalid_request_is_rejected_before_append() {
     let mut empty = append("");
     empty.turns.clear();
     refused(
-        v1::GetContextRequest {
+        v1::BuildContextRequest {
             append: Some(empty),
             ..request()
         },
@@ -176,7 +176,7 @@ fn tools_must_be_json_array_or_empty() {
         "sesame",
         "[{\"a\": sesame}]",
     ] {
-        let request = v1::GetContextRequest {
+        let request = v1::BuildContextRequest {
             tools_json: tools.into(),
             ..request()
         };
@@ -534,7 +534,7 @@ fn recall_request_is_limited_to_session() {
             session_id: session_id.into(),
             ..Default::default()
         };
-        v1::GetContextRequest {
+        v1::BuildContextRequest {
             memories: Some(memories),
             ..request()
         }

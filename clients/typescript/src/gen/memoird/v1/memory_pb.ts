@@ -402,7 +402,7 @@ export const RememberResponseSchema: GenMessage<RememberResponse> = /*@__PURE__*
  */
 export type RecallRequest = Message<"memoird.v1.RecallRequest"> & {
   /**
-   * The query text, up to 4 KiB. If empty in GetContext, the current exchange is used: the user's
+   * The query text, up to 4 KiB. If empty in BuildContext, the current exchange is used: the user's
    * last request and the turns since.
    *
    * @generated from field: string query = 1;
@@ -513,7 +513,7 @@ export type RecallRequest = Message<"memoird.v1.RecallRequest"> & {
   metadata: { [key: string]: string };
 
   /**
-   * Minimum `relevance` of a hit, 0 to 1. Default: in GetContext a floor that drops unrelated
+   * Minimum `relevance` of a hit, 0 to 1. Default: in BuildContext a floor that drops unrelated
    * memories, in Recall none.
    *
    * @generated from field: optional double min_relevance = 16;
