@@ -73,6 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     spliced_bindings
         .build_client(false)
+        .generate_default_stubs(true)
         .out_dir(spliced_out)
         .compile_fds(spliced(plain))?;
     Ok(())

@@ -17,7 +17,6 @@ use memoird_proto::v1;
 use prost::Message;
 use prost_types::Timestamp;
 use serde_json::json;
-use tokio_stream::Empty;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
@@ -87,12 +86,6 @@ fn announce(endpoints: &Path, addr: &str) -> std::io::Result<()> {
 
 fn now() -> Timestamp {
     clock::wall().into()
-}
-
-fn unknown<T>() -> Answer<T> {
-    Err(Status::unimplemented(
-        "a bare server only appends, and reads histories and windows",
-    ))
 }
 
 /// A report of the same size as memoird's for these turns.
@@ -191,83 +184,6 @@ impl SessionService for Bare {
             rest,
         }))
     }
-
-    async fn get_session(&self, _: Request<GetSessionRequest>) -> Answer<GetSessionResponse> {
-        unknown()
-    }
-
-    async fn list_sessions(&self, _: Request<ListSessionsRequest>) -> Answer<ListSessionsResponse> {
-        unknown()
-    }
-
-    async fn patch_state(&self, _: Request<PatchStateRequest>) -> Answer<PatchStateResponse> {
-        unknown()
-    }
-
-    async fn compact_session(
-        &self,
-        _: Request<CompactSessionRequest>,
-    ) -> Answer<CompactSessionResponse> {
-        unknown()
-    }
-
-    async fn erase_session(&self, _: Request<EraseSessionRequest>) -> Answer<EraseSessionResponse> {
-        unknown()
-    }
-
-    async fn erase_subject(&self, _: Request<EraseSubjectRequest>) -> Answer<EraseSubjectResponse> {
-        unknown()
-    }
-
-    async fn get_erasure(&self, _: Request<GetErasureRequest>) -> Answer<GetErasureResponse> {
-        unknown()
-    }
-
-    async fn rewind_session(
-        &self,
-        _: Request<RewindSessionRequest>,
-    ) -> Answer<RewindSessionResponse> {
-        unknown()
-    }
-
-    async fn copy_session(&self, _: Request<CopySessionRequest>) -> Answer<CopySessionResponse> {
-        unknown()
-    }
-
-    async fn update_turn(&self, _: Request<UpdateTurnRequest>) -> Answer<UpdateTurnResponse> {
-        unknown()
-    }
-
-    async fn resolve_recall_tool(
-        &self,
-        _: Request<ResolveRecallToolRequest>,
-    ) -> Answer<ResolveRecallToolResponse> {
-        unknown()
-    }
-
-    async fn undo_compaction(
-        &self,
-        _: Request<UndoCompactionRequest>,
-    ) -> Answer<UndoCompactionResponse> {
-        unknown()
-    }
-
-    async fn reset_session(&self, _: Request<ResetSessionRequest>) -> Answer<ResetSessionResponse> {
-        unknown()
-    }
-
-    async fn end_session(&self, _: Request<EndSessionRequest>) -> Answer<EndSessionResponse> {
-        unknown()
-    }
-
-    type WatchEventsStream = Empty<Result<WatchEventsResponse, Status>>;
-
-    async fn watch_events(
-        &self,
-        _: Request<WatchEventsRequest>,
-    ) -> Answer<Self::WatchEventsStream> {
-        unknown()
-    }
 }
 
 #[tonic::async_trait]
@@ -282,56 +198,5 @@ impl AdminService for Bare {
             rss_bytes: stat.rss * procfs::page_size(),
             ..GetStatsResponse::default()
         }))
-    }
-
-    async fn get_cluster(&self, _: Request<GetClusterRequest>) -> Answer<GetClusterResponse> {
-        unknown()
-    }
-
-    async fn list_tenants(&self, _: Request<ListTenantsRequest>) -> Answer<ListTenantsResponse> {
-        unknown()
-    }
-
-    async fn sweep_now(&self, _: Request<SweepNowRequest>) -> Answer<SweepNowResponse> {
-        unknown()
-    }
-
-    async fn run_dream(&self, _: Request<RunDreamRequest>) -> Answer<RunDreamResponse> {
-        unknown()
-    }
-
-    async fn list_hook_deliveries(
-        &self,
-        _: Request<ListHookDeliveriesRequest>,
-    ) -> Answer<ListHookDeliveriesResponse> {
-        unknown()
-    }
-
-    async fn retry_hook_delivery(
-        &self,
-        _: Request<RetryHookDeliveryRequest>,
-    ) -> Answer<RetryHookDeliveryResponse> {
-        unknown()
-    }
-
-    async fn drop_hook_delivery(
-        &self,
-        _: Request<DropHookDeliveryRequest>,
-    ) -> Answer<DropHookDeliveryResponse> {
-        unknown()
-    }
-
-    async fn verify(&self, _: Request<VerifyRequest>) -> Answer<VerifyResponse> {
-        unknown()
-    }
-
-    type BackupStream = Empty<Result<BackupResponse, Status>>;
-
-    async fn backup(&self, _: Request<BackupRequest>) -> Answer<Self::BackupStream> {
-        unknown()
-    }
-
-    async fn reload_config(&self, _: Request<ReloadConfigRequest>) -> Answer<ReloadConfigResponse> {
-        unknown()
     }
 }

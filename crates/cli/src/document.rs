@@ -175,7 +175,7 @@ pub(crate) async fn run(client: &ClientArgs, command: DocCommand) -> Result<(), 
         DocCommand::Put(args) => put(&target, args).await,
         DocCommand::List(args) => {
             let request = ListDocumentsRequest {
-                without_values: !target.json,
+                include_values: Some(target.json),
                 ..request(&args)?
             };
             target.list(&request, args.limit, DOCUMENTS).await

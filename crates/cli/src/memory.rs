@@ -236,7 +236,10 @@ fn printed(manifest: &GetManifestResponse) -> String {
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 async fn reindex(target: &Target) -> Result<(), CliError> {
-    let queued = target.call(&ReindexMemoriesRequest {}).await?.queued;
+    let queued = target
+        .call(&ReindexMemoriesRequest::default())
+        .await?
+        .queued;
     let stats = wait_indexed(target, queued).await?;
     output::show(target.json, &stats, indexed)?;
     match stats.embedding_failed {

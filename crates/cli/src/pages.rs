@@ -57,10 +57,8 @@ impl<'a> Pages<'a> {
         let size = u32::try_from(max.min(PAGE_MAX)).unwrap_or(u32::MAX);
         self.request
             .set_field_by_name("page_token", Value::String(token));
-        // Searches name it `limit`. A name that the request does not have is ignored.
-        for name in ["page_size", "limit"] {
-            self.request.set_field_by_name(name, Value::U32(size));
-        }
+        self.request
+            .set_field_by_name("page_size", Value::U32(size));
         let (path, place, request) = (self.path, &*self.place, &self.request);
         let called = self
             .target

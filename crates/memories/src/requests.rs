@@ -179,8 +179,10 @@ pub struct Conflict {
 pub struct Conflicts {
     /// The most similar pairs first.
     pub list: Vec<Conflict>,
-    /// Whether there are more pairs, or older memories that were not compared.
-    pub is_truncated: bool,
+    /// Whether there are more pairs.
+    pub has_more: bool,
+    /// Whether there are older memories that were not compared.
+    pub is_incomplete: bool,
 }
 
 /// Selects a page of memories. Unset fields do not restrict it.

@@ -123,7 +123,7 @@ async fn migrate_to_database_and_back_preserves_sessions() {
                 query: "marmalade".into(),
                 ..SearchTranscriptsRequest::default()
             };
-            let found = daemon.memories().search_transcripts(search).await;
+            let found = daemon.sessions().search_transcripts(search).await;
             (found.ok()?.into_inner().hits.len() == 1).then_some(())
         })
         .await;

@@ -117,7 +117,7 @@ async fn ended_session_is_delivered_searched_and_erased_with_postgres() {
     }
     let search = || {
         let (mut client, request) = (
-            daemon.memories(),
+            daemon.sessions(),
             SearchTranscriptsRequest {
                 query: "marmalade".into(),
                 ..SearchTranscriptsRequest::default()

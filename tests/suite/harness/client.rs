@@ -5,8 +5,7 @@ use memoird_proto::v1::document_service_client::DocumentServiceClient;
 use memoird_proto::v1::memory_service_client::MemoryServiceClient;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
 use memoird_proto::v1::{
-    GetStatsRequest, GetStatsResponse, ListTenantsRequest, ReloadConfigRequest,
-    ReloadConfigResponse, Tenant,
+    GetStatsRequest, GetStatsResponse, ReloadConfigRequest, ReloadConfigResponse, TenantStats,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -87,12 +86,8 @@ pub(crate) async fn stats(admin: &mut Admin) -> GetStatsResponse {
         .into_inner()
 }
 
-pub(crate) async fn tenant(admin: &mut Admin) -> Tenant {
-    let answer = admin
-        .list_tenants(ListTenantsRequest {})
-        .await
-        .expect("tenants");
-    answer.into_inner().tenants.swap_remove(0)
+pub(crate) async fn tenant(admin: &mut Admin) -> TenantStats {
+    stats(admin).await.tenants.swap_remove(0)
 }
 
 pub(crate) async fn try_reload(

@@ -136,7 +136,7 @@ async fn documents_are_put_read_listed_and_deleted() {
         assert_eq!(keys(&all), ["k", "raw", "0", "1", "2", "3", "4"]);
         let newest = ListDocumentsRequest {
             descending: true,
-            without_values: true,
+            include_values: Some(false),
             key_before: "3".into(),
             ..request.clone()
         };

@@ -237,8 +237,9 @@ async fn reindex_embeds_everything_again() {
     }
     all_embedded(&mut client).await;
     let before = provider.calls().concat().len();
-    let queued = client
-        .reindex_memories(ReindexMemoriesRequest {})
+    let queued = daemon
+        .admin()
+        .reindex_memories(ReindexMemoriesRequest::default())
         .await
         .expect("started");
     assert_eq!(queued.into_inner().queued, 25);

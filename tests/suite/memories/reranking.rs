@@ -110,11 +110,11 @@ async fn reranker_reorders_hits_and_its_failure_degrades_recall() {
         remember_new(&mut client, fact("ann", content)).await;
     }
     let plain = RecallRequest {
-        without_reranker: true,
+        rerank: Some(false),
         ..query_of("ann", "does Ann like green tea in the morning")
     };
     let ask = RecallRequest {
-        without_reranker: false,
+        rerank: None,
         ..plain.clone()
     };
     let before = recall(&mut client, plain).await;

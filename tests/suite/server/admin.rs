@@ -1,6 +1,6 @@
 //! Admin API: counters, health checks, reflection and the admin HTTP pages.
 
-use memoird_proto::v1::{self, GetStatsRequest, ListTenantsRequest, SweepNowRequest};
+use memoird_proto::v1::{self, GetStatsRequest, SweepNowRequest};
 use tokio_stream::{StreamExt, iter};
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
@@ -11,7 +11,9 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::harness::{Daemon, Setup, append, channel, eventually, http_get, refused, say, user};
+use crate::harness::{
+    Daemon, Setup, append, channel, eventually, http_get, refused, say, stats, user,
+};
 
 #[tokio::test]
 async fn get_stats_counts_sessions_turns_and_commits() {
@@ -80,18 +82,14 @@ async fn get_stats_counts_sessions_turns_and_commits() {
 }
 
 #[tokio::test]
-async fn list_tenants_returns_effective_limits() {
+async fn stats_include_effective_limits_of_each_tenant() {
     let setup = Setup::default()
         .section("short_term: { max_history_turns: 9, max_sessions: 5, session_ttl: 2h }")
         .two_tenants("max_sessions: 7, session_ttl: 90s", "max_history_turns: 3");
     let daemon = Daemon::with(setup).await;
     let mut admin = daemon.admin_of(Setup::ADMIN);
     say(&mut daemon.sessions_of(Setup::BETA), "chat", "hi").await;
-    let tenants = admin
-        .list_tenants(ListTenantsRequest {})
-        .await
-        .expect("tenants")
-        .into_inner();
+    let tenants = stats(&mut admin).await;
     let seen = tenants.tenants.iter().map(|tenant| {
         let ttl = tenant.session_ttl.expect("a TTL").seconds;
         (

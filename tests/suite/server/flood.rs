@@ -16,7 +16,7 @@ use crate::harness::{
 };
 
 const HISTORY: &str = "/memoird.v1.SessionService/GetHistory";
-const SEARCH: &str = "/memoird.v1.MemoryService/SearchTranscripts";
+const SEARCH: &str = "/memoird.v1.SessionService/SearchTranscripts";
 
 type Answer = Result<Response<AppendResponse>, Status>;
 

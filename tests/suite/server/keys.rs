@@ -1,6 +1,6 @@
 //! API keys: sources, roles, and that they are never exposed.
 
-use memoird_proto::v1::{GetStatsRequest, ListTenantsRequest, SweepNowRequest};
+use memoird_proto::v1::{GetStatsRequest, ReindexMemoriesRequest, SweepNowRequest};
 use tonic::Code;
 
 use crate::harness::{Admin, Daemon, Setup, append, keyed, refused, run, say, user};
@@ -12,7 +12,9 @@ async fn is_refused_by_admin(mut admin: Admin, code: Code, reason: &str) {
         reason,
     );
     refused(
-        admin.list_tenants(ListTenantsRequest {}).await,
+        admin
+            .reindex_memories(ReindexMemoriesRequest::default())
+            .await,
         code,
         reason,
     );

@@ -150,7 +150,7 @@ async fn ended_generation_is_restored_by_copy() {
     let lives = try_copy(&mut client, back.clone()).await;
     refused(lives, Code::AlreadyExists, "TARGET_LIVES");
     let replaced = CopySessionRequest {
-        expected_absent: Some(false),
+        replace_existing: true,
         through_seq: 2,
         ..back
     };

@@ -1,20 +1,9 @@
 //! Session lifetime: TTL and session caps.
 
-use memoird_proto::v1::{
-    EndReason, GetSessionRequest, GetStatsRequest, GetStatsResponse, PatchStateRequest,
-    SweepNowRequest,
-};
+use memoird_proto::v1::{EndReason, GetSessionRequest, PatchStateRequest, SweepNowRequest};
 use tonic::Code;
 
-use crate::harness::{Admin, Daemon, Sessions, Setup, eventually, journal, say};
-
-async fn stats(admin: &mut Admin) -> GetStatsResponse {
-    admin
-        .get_stats(GetStatsRequest::default())
-        .await
-        .expect("stats")
-        .into_inner()
-}
+use crate::harness::{Daemon, Sessions, Setup, eventually, journal, say, stats};
 
 /// The generation of a live session.
 async fn generation(client: &mut Sessions, session: &str) -> Option<String> {

@@ -61,7 +61,7 @@ async fn found(daemon: &Daemon, word: &str) -> usize {
         query: word.into(),
         ..SearchTranscriptsRequest::default()
     };
-    let found = daemon.memories().search_transcripts(request).await;
+    let found = daemon.sessions().search_transcripts(request).await;
     found.expect("found").into_inner().hits.len()
 }
 

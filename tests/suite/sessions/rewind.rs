@@ -340,13 +340,12 @@ async fn rewind_removes_summaries_and_search_hits_of_rewound_turns() {
     done(&mut client, rewind(1, [])).await;
     assert_eq!(summary(&mut client).await.0, 0);
     assert_eq!(window(&mut client).await, (vec![talk[0].to_owned()], false));
-    let mut memories = daemon.memories();
     for (word, hits) in [("word1", 1), ("word16", 0), ("edited", 0)] {
         let request = SearchTranscriptsRequest {
             query: word.into(),
             ..SearchTranscriptsRequest::default()
         };
-        let found = memories.search_transcripts(request).await.expect("found");
+        let found = client.search_transcripts(request).await.expect("found");
         assert_eq!(found.into_inner().hits.len(), hits, "{word}");
     }
 }

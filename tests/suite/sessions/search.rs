@@ -21,7 +21,7 @@ pub(crate) async fn found(
     request: SearchTranscriptsRequest,
 ) -> Vec<TranscriptHit> {
     eventually("all that was said is indexed", async || {
-        let answer = daemon.memories().search_transcripts(request.clone()).await;
+        let answer = daemon.sessions().search_transcripts(request.clone()).await;
         let answer = answer.expect("found").into_inner();
         (!answer.incomplete).then_some(answer.hits)
     })
@@ -81,7 +81,7 @@ async fn search_hit_has_position_snippet_and_context_turns() {
             "ROLE_INVALID",
         ),
     ] {
-        let answer = daemon.memories().search_transcripts(request).await;
+        let answer = daemon.sessions().search_transcripts(request).await;
         refused(answer, Code::InvalidArgument, reason);
     }
     let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
@@ -114,7 +114,7 @@ async fn search_index_is_complete_after_kill_or_loss_of_its_file() {
         daemon.restart().await;
         say(&mut daemon.sessions(), "chat", "more tea").await;
         let request = SearchTranscriptsRequest {
-            limit: 100,
+            page_size: 100,
             ..words("tea")
         };
         assert_eq!(found(&daemon, request).await.len(), said);
@@ -163,6 +163,6 @@ async fn search_command_finds_turns() {
 async fn disabled_search_is_refused_as_search_off() {
     let daemon = Daemon::with(Setup::default().section("search: { enabled: false }")).await;
     say(&mut daemon.sessions(), "chat", "tea").await;
-    let answer = daemon.memories().search_transcripts(words("tea")).await;
+    let answer = daemon.sessions().search_transcripts(words("tea")).await;
     refused(answer, Code::FailedPrecondition, "SEARCH_OFF");
 }

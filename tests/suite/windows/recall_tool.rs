@@ -332,7 +332,7 @@ async fn query_does_not_find_earlier_calls_of_the_tool() {
             query: "topic5".into(),
             ..SearchTranscriptsRequest::default()
         };
-        let found = daemon.memories().search_transcripts(request).await;
+        let found = daemon.sessions().search_transcripts(request).await;
         (!found.ok()?.into_inner().hits.is_empty()).then_some(())
     })
     .await;

@@ -201,22 +201,6 @@ GET_MEMORY_STATS: Call[GetMemoryStatsRequest, GetMemoryStatsResponse] = Call(
     w.read_get_memory_stats_response,
     memory_pb2.GetMemoryStatsResponse,
 )
-REINDEX_MEMORIES: Call[ReindexMemoriesRequest, ReindexMemoriesResponse] = Call(
-    "/memoird.v1.MemoryService/ReindexMemories",
-    True,
-    w.write_reindex_memories_request,
-    memory_pb2.ReindexMemoriesRequest,
-    w.read_reindex_memories_response,
-    memory_pb2.ReindexMemoriesResponse,
-)
-SEARCH_TRANSCRIPTS: Call[SearchTranscriptsRequest, SearchTranscriptsResponse] = Call(
-    "/memoird.v1.MemoryService/SearchTranscripts",
-    True,
-    w.write_search_transcripts_request,
-    memory_pb2.SearchTranscriptsRequest,
-    w.read_search_transcripts_response,
-    memory_pb2.SearchTranscriptsResponse,
-)
 APPEND: Call[AppendRequest, AppendResponse] = Call(
     "/memoird.v1.SessionService/Append",
     True,
@@ -264,6 +248,14 @@ LIST_SESSIONS: Call[ListSessionsRequest, ListSessionsResponse] = Call(
     session_pb2.ListSessionsRequest,
     w.read_list_sessions_response,
     session_pb2.ListSessionsResponse,
+)
+SEARCH_TRANSCRIPTS: Call[SearchTranscriptsRequest, SearchTranscriptsResponse] = Call(
+    "/memoird.v1.SessionService/SearchTranscripts",
+    True,
+    w.write_search_transcripts_request,
+    session_pb2.SearchTranscriptsRequest,
+    w.read_search_transcripts_response,
+    session_pb2.SearchTranscriptsResponse,
 )
 PATCH_STATE: Call[PatchStateRequest, PatchStateResponse] = Call(
     "/memoird.v1.SessionService/PatchState",
@@ -466,7 +458,7 @@ class SyncCalls:
         key_before: str = "",
         filter_json: Json = "",
         descending: bool = False,
-        without_values: bool = False,
+        include_values: bool | None = None,
         page_size: int = 0,
         page_token: str = "",
         timeout: float | None = None,
@@ -480,7 +472,7 @@ class SyncCalls:
             key_before=key_before,
             filter_json=filter_json,
             descending=descending,
-            without_values=without_values,
+            include_values=include_values,
             page_size=page_size,
             page_token=page_token,
         )
@@ -581,7 +573,7 @@ class SyncCalls:
         mode: RecallMode = RecallMode.UNSPECIFIED,
         session_id: str = "",
         explain: bool = False,
-        without_reranker: bool = False,
+        rerank: bool | None = None,
         metadata_filter_json: Json = "",
         subject_prefix: str = "",
         vector: Sequence[float] = (),
@@ -601,7 +593,7 @@ class SyncCalls:
             mode=mode,
             session_id=session_id,
             explain=explain,
-            without_reranker=without_reranker,
+            rerank=rerank,
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
             vector=vector,
@@ -673,14 +665,16 @@ class SyncCalls:
     def list_conflicts(
         self,
         subject: str,
-        limit: int = 0,
+        page_size: int = 0,
+        page_token: str = "",
         *,
         timeout: float | None = None,
     ) -> ListConflictsResponse:
         """Lists memories of a subject that may contradict each other, most similar first."""
         request = ListConflictsRequest(
             subject=subject,
-            limit=limit,
+            page_size=page_size,
+            page_token=page_token,
         )
         return self._call(LIST_CONFLICTS, request, timeout)
 
@@ -815,47 +809,6 @@ class SyncCalls:
         """Returns counts of the tenant's memories, and the progress of their embedding."""
         request = GetMemoryStatsRequest()
         return self._call(GET_MEMORY_STATS, request, timeout)
-
-    def reindex_memories(
-        self,
-        *,
-        timeout: float | None = None,
-    ) -> ReindexMemoriesResponse:
-        """Rebuilds the full-text index and queues all memories for embedding. Returns at once;
-        GetMemoryStats reports the progress.
-        """
-        request = ReindexMemoriesRequest()
-        return self._call(REINDEX_MEMORIES, request, timeout)
-
-    def search_transcripts(
-        self,
-        query: str,
-        session_id: str = "",
-        subject: str = "",
-        *,
-        after: datetime | None = None,
-        before: datetime | None = None,
-        roles: Sequence[Role] = (),
-        limit: int = 0,
-        tool_name: str = "",
-        context_turns: int = 0,
-        page_token: str = "",
-        timeout: float | None = None,
-    ) -> SearchTranscriptsResponse:
-        """Searches the turns of live and ended sessions, as long as the journal has them."""
-        request = SearchTranscriptsRequest(
-            query=query,
-            session_id=session_id,
-            subject=subject,
-            after=after,
-            before=before,
-            roles=roles,
-            limit=limit,
-            tool_name=tool_name,
-            context_turns=context_turns,
-            page_token=page_token,
-        )
-        return self._call(SEARCH_TRANSCRIPTS, request, timeout)
 
     def append(
         self,
@@ -1035,6 +988,38 @@ class SyncCalls:
         )
         return self._call(LIST_SESSIONS, request, timeout)
 
+    def search_transcripts(
+        self,
+        query: str,
+        session_id: str = "",
+        subject: str = "",
+        *,
+        after: datetime | None = None,
+        before: datetime | None = None,
+        roles: Sequence[Role] = (),
+        page_size: int = 0,
+        tool_name: str = "",
+        context_turns: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> SearchTranscriptsResponse:
+        """Searches the turns of live and ended sessions, as long as the journal has them. Touches
+        none.
+        """
+        request = SearchTranscriptsRequest(
+            query=query,
+            session_id=session_id,
+            subject=subject,
+            after=after,
+            before=before,
+            roles=roles,
+            page_size=page_size,
+            tool_name=tool_name,
+            context_turns=context_turns,
+            page_token=page_token,
+        )
+        return self._call(SEARCH_TRANSCRIPTS, request, timeout)
+
     def patch_state(
         self,
         session_id: str,
@@ -1139,7 +1124,7 @@ class SyncCalls:
         through_seq: int = 0,
         *,
         target_session_id: str = "",
-        expected_absent: bool | None = None,
+        replace_existing: bool = False,
         idempotency_key: str = "",
         timeout: float | None = None,
     ) -> CopySessionResponse:
@@ -1156,7 +1141,7 @@ class SyncCalls:
             generation=generation,
             through_seq=through_seq,
             target_session_id=target_session_id,
-            expected_absent=expected_absent,
+            replace_existing=replace_existing,
             idempotency_key=idempotency_key,
         )
         return self._call(COPY_SESSION, request, timeout)
@@ -1401,7 +1386,7 @@ class AsyncCalls:
         key_before: str = "",
         filter_json: Json = "",
         descending: bool = False,
-        without_values: bool = False,
+        include_values: bool | None = None,
         page_size: int = 0,
         page_token: str = "",
         timeout: float | None = None,
@@ -1415,7 +1400,7 @@ class AsyncCalls:
             key_before=key_before,
             filter_json=filter_json,
             descending=descending,
-            without_values=without_values,
+            include_values=include_values,
             page_size=page_size,
             page_token=page_token,
         )
@@ -1516,7 +1501,7 @@ class AsyncCalls:
         mode: RecallMode = RecallMode.UNSPECIFIED,
         session_id: str = "",
         explain: bool = False,
-        without_reranker: bool = False,
+        rerank: bool | None = None,
         metadata_filter_json: Json = "",
         subject_prefix: str = "",
         vector: Sequence[float] = (),
@@ -1536,7 +1521,7 @@ class AsyncCalls:
             mode=mode,
             session_id=session_id,
             explain=explain,
-            without_reranker=without_reranker,
+            rerank=rerank,
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
             vector=vector,
@@ -1608,14 +1593,16 @@ class AsyncCalls:
     async def list_conflicts(
         self,
         subject: str,
-        limit: int = 0,
+        page_size: int = 0,
+        page_token: str = "",
         *,
         timeout: float | None = None,
     ) -> ListConflictsResponse:
         """Lists memories of a subject that may contradict each other, most similar first."""
         request = ListConflictsRequest(
             subject=subject,
-            limit=limit,
+            page_size=page_size,
+            page_token=page_token,
         )
         return await self._call(LIST_CONFLICTS, request, timeout)
 
@@ -1750,47 +1737,6 @@ class AsyncCalls:
         """Returns counts of the tenant's memories, and the progress of their embedding."""
         request = GetMemoryStatsRequest()
         return await self._call(GET_MEMORY_STATS, request, timeout)
-
-    async def reindex_memories(
-        self,
-        *,
-        timeout: float | None = None,
-    ) -> ReindexMemoriesResponse:
-        """Rebuilds the full-text index and queues all memories for embedding. Returns at once;
-        GetMemoryStats reports the progress.
-        """
-        request = ReindexMemoriesRequest()
-        return await self._call(REINDEX_MEMORIES, request, timeout)
-
-    async def search_transcripts(
-        self,
-        query: str,
-        session_id: str = "",
-        subject: str = "",
-        *,
-        after: datetime | None = None,
-        before: datetime | None = None,
-        roles: Sequence[Role] = (),
-        limit: int = 0,
-        tool_name: str = "",
-        context_turns: int = 0,
-        page_token: str = "",
-        timeout: float | None = None,
-    ) -> SearchTranscriptsResponse:
-        """Searches the turns of live and ended sessions, as long as the journal has them."""
-        request = SearchTranscriptsRequest(
-            query=query,
-            session_id=session_id,
-            subject=subject,
-            after=after,
-            before=before,
-            roles=roles,
-            limit=limit,
-            tool_name=tool_name,
-            context_turns=context_turns,
-            page_token=page_token,
-        )
-        return await self._call(SEARCH_TRANSCRIPTS, request, timeout)
 
     async def append(
         self,
@@ -1970,6 +1916,38 @@ class AsyncCalls:
         )
         return await self._call(LIST_SESSIONS, request, timeout)
 
+    async def search_transcripts(
+        self,
+        query: str,
+        session_id: str = "",
+        subject: str = "",
+        *,
+        after: datetime | None = None,
+        before: datetime | None = None,
+        roles: Sequence[Role] = (),
+        page_size: int = 0,
+        tool_name: str = "",
+        context_turns: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> SearchTranscriptsResponse:
+        """Searches the turns of live and ended sessions, as long as the journal has them. Touches
+        none.
+        """
+        request = SearchTranscriptsRequest(
+            query=query,
+            session_id=session_id,
+            subject=subject,
+            after=after,
+            before=before,
+            roles=roles,
+            page_size=page_size,
+            tool_name=tool_name,
+            context_turns=context_turns,
+            page_token=page_token,
+        )
+        return await self._call(SEARCH_TRANSCRIPTS, request, timeout)
+
     async def patch_state(
         self,
         session_id: str,
@@ -2074,7 +2052,7 @@ class AsyncCalls:
         through_seq: int = 0,
         *,
         target_session_id: str = "",
-        expected_absent: bool | None = None,
+        replace_existing: bool = False,
         idempotency_key: str = "",
         timeout: float | None = None,
     ) -> CopySessionResponse:
@@ -2091,7 +2069,7 @@ class AsyncCalls:
             generation=generation,
             through_seq=through_seq,
             target_session_id=target_session_id,
-            expected_absent=expected_absent,
+            replace_existing=replace_existing,
             idempotency_key=idempotency_key,
         )
         return await self._call(COPY_SESSION, request, timeout)

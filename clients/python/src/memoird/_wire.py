@@ -465,7 +465,7 @@ def read_list_documents_request(m):
     it.key_before = m.key_before
     it.filter_json = m.filter_json
     it.descending = m.descending
-    it.without_values = m.without_values
+    it.include_values = m.include_values if m.HasField('include_values') else None
     it.page_size = m.page_size
     it.page_token = m.page_token
     return it
@@ -480,7 +480,7 @@ def write_list_documents_request(it):
         key_before=it.key_before,
         filter_json=write_json(it.filter_json),
         descending=it.descending,
-        without_values=it.without_values,
+        include_values=it.include_values,
         page_size=it.page_size,
         page_token=it.page_token,
     )
@@ -751,7 +751,7 @@ def read_recall_request(m):
     it.mode = t.RecallMode(m.mode)
     it.session_id = m.session_id
     it.explain = m.explain
-    it.without_reranker = m.without_reranker
+    it.rerank = m.rerank if m.HasField('rerank') else None
     it.metadata_filter_json = m.metadata_filter_json
     it.subject_prefix = m.subject_prefix
     it.vector = list(m.vector)
@@ -772,7 +772,7 @@ def write_recall_request(it):
         mode=write_number(it.mode),
         session_id=it.session_id,
         explain=it.explain,
-        without_reranker=it.without_reranker,
+        rerank=it.rerank,
         metadata_filter_json=write_json(it.metadata_filter_json),
         subject_prefix=it.subject_prefix,
         vector=write_list(it.vector),
@@ -976,14 +976,16 @@ def write_subject_memories(it):
 def read_list_conflicts_request(m):
     it = new(t.ListConflictsRequest)
     it.subject = m.subject
-    it.limit = m.limit
+    it.page_size = m.page_size
+    it.page_token = m.page_token
     return it
 
 
 def write_list_conflicts_request(it):
     return memory_pb2.ListConflictsRequest(
         subject=it.subject,
-        limit=it.limit,
+        page_size=it.page_size,
+        page_token=it.page_token,
     )
 
 
@@ -1008,14 +1010,16 @@ def write_memory_conflict(it):
 def read_list_conflicts_response(m):
     it = new(t.ListConflictsResponse)
     it.conflicts = [read_memory_conflict(x) for x in m.conflicts]
-    it.truncated = m.truncated
+    it.next_page_token = m.next_page_token
+    it.incomplete = m.incomplete
     return it
 
 
 def write_list_conflicts_response(it):
     return memory_pb2.ListConflictsResponse(
         conflicts=[write_memory_conflict(x) for x in it.conflicts],
-        truncated=it.truncated,
+        next_page_token=it.next_page_token,
+        incomplete=it.incomplete,
     )
 
 
@@ -1377,100 +1381,6 @@ def write_get_memory_stats_response(it):
         reranker=it.reranker,
         documents=it.documents,
         document_bytes=it.document_bytes,
-    )
-
-
-def read_reindex_memories_request(m):
-    it = new(t.ReindexMemoriesRequest)
-    return it
-
-
-def write_reindex_memories_request(it):
-    return memory_pb2.ReindexMemoriesRequest(
-    )
-
-
-def read_reindex_memories_response(m):
-    it = new(t.ReindexMemoriesResponse)
-    it.queued = m.queued
-    return it
-
-
-def write_reindex_memories_response(it):
-    return memory_pb2.ReindexMemoriesResponse(
-        queued=it.queued,
-    )
-
-
-def read_search_transcripts_request(m):
-    it = new(t.SearchTranscriptsRequest)
-    it.query = m.query
-    it.session_id = m.session_id
-    it.subject = m.subject
-    it.after = read_time(m.after) if m.HasField('after') else None
-    it.before = read_time(m.before) if m.HasField('before') else None
-    it.roles = [t.Role(x) for x in m.roles]
-    it.limit = m.limit
-    it.tool_name = m.tool_name
-    it.context_turns = m.context_turns
-    it.page_token = m.page_token
-    return it
-
-
-def write_search_transcripts_request(it):
-    return memory_pb2.SearchTranscriptsRequest(
-        query=it.query,
-        session_id=it.session_id,
-        subject=it.subject,
-        after=None if it.after is None else write_time(it.after),
-        before=None if it.before is None else write_time(it.before),
-        roles=[write_number(x) for x in write_list(it.roles)],
-        limit=it.limit,
-        tool_name=it.tool_name,
-        context_turns=it.context_turns,
-        page_token=it.page_token,
-    )
-
-
-def read_search_transcripts_response(m):
-    it = new(t.SearchTranscriptsResponse)
-    it.hits = [read_transcript_hit(x) for x in m.hits]
-    it.next_page_token = m.next_page_token
-    it.incomplete = m.incomplete
-    return it
-
-
-def write_search_transcripts_response(it):
-    return memory_pb2.SearchTranscriptsResponse(
-        hits=[write_transcript_hit(x) for x in it.hits],
-        next_page_token=it.next_page_token,
-        incomplete=it.incomplete,
-    )
-
-
-def read_transcript_hit(m):
-    it = new(t.TranscriptHit)
-    it.snippet = m.snippet
-    it.session_id = m.session_id
-    it.generation = m.generation
-    it.seq = m.seq
-    it.role = t.Role(m.role)
-    it.time = read_time(m.time) if m.HasField('time') else None
-    it.score = m.score
-    it.turns = [read_turn(x) for x in m.turns]
-    return it
-
-
-def write_transcript_hit(it):
-    return memory_pb2.TranscriptHit(
-        snippet=it.snippet,
-        session_id=it.session_id,
-        generation=it.generation,
-        seq=it.seq,
-        role=write_number(it.role),
-        time=None if it.time is None else write_time(it.time),
-        score=it.score,
-        turns=[write_turn(x) for x in it.turns],
     )
 
 
@@ -1952,6 +1862,78 @@ def write_list_sessions_response(it):
     )
 
 
+def read_search_transcripts_request(m):
+    it = new(t.SearchTranscriptsRequest)
+    it.query = m.query
+    it.session_id = m.session_id
+    it.subject = m.subject
+    it.after = read_time(m.after) if m.HasField('after') else None
+    it.before = read_time(m.before) if m.HasField('before') else None
+    it.roles = [t.Role(x) for x in m.roles]
+    it.page_size = m.page_size
+    it.tool_name = m.tool_name
+    it.context_turns = m.context_turns
+    it.page_token = m.page_token
+    return it
+
+
+def write_search_transcripts_request(it):
+    return session_pb2.SearchTranscriptsRequest(
+        query=it.query,
+        session_id=it.session_id,
+        subject=it.subject,
+        after=None if it.after is None else write_time(it.after),
+        before=None if it.before is None else write_time(it.before),
+        roles=[write_number(x) for x in write_list(it.roles)],
+        page_size=it.page_size,
+        tool_name=it.tool_name,
+        context_turns=it.context_turns,
+        page_token=it.page_token,
+    )
+
+
+def read_search_transcripts_response(m):
+    it = new(t.SearchTranscriptsResponse)
+    it.hits = [read_transcript_hit(x) for x in m.hits]
+    it.next_page_token = m.next_page_token
+    it.incomplete = m.incomplete
+    return it
+
+
+def write_search_transcripts_response(it):
+    return session_pb2.SearchTranscriptsResponse(
+        hits=[write_transcript_hit(x) for x in it.hits],
+        next_page_token=it.next_page_token,
+        incomplete=it.incomplete,
+    )
+
+
+def read_transcript_hit(m):
+    it = new(t.TranscriptHit)
+    it.snippet = m.snippet
+    it.session_id = m.session_id
+    it.generation = m.generation
+    it.seq = m.seq
+    it.role = t.Role(m.role)
+    it.time = read_time(m.time) if m.HasField('time') else None
+    it.score = m.score
+    it.turns = [read_turn(x) for x in m.turns]
+    return it
+
+
+def write_transcript_hit(it):
+    return session_pb2.TranscriptHit(
+        snippet=it.snippet,
+        session_id=it.session_id,
+        generation=it.generation,
+        seq=it.seq,
+        role=write_number(it.role),
+        time=None if it.time is None else write_time(it.time),
+        score=it.score,
+        turns=[write_turn(x) for x in it.turns],
+    )
+
+
 def read_patch_state_request(m):
     it = new(t.PatchStateRequest)
     it.session_id = m.session_id
@@ -2092,7 +2074,7 @@ def read_copy_session_request(m):
     it.generation = m.generation
     it.through_seq = m.through_seq
     it.target_session_id = m.target_session_id
-    it.expected_absent = m.expected_absent if m.HasField('expected_absent') else None
+    it.replace_existing = m.replace_existing
     it.idempotency_key = m.idempotency_key
     return it
 
@@ -2103,7 +2085,7 @@ def write_copy_session_request(it):
         generation=it.generation,
         through_seq=it.through_seq,
         target_session_id=it.target_session_id,
-        expected_absent=it.expected_absent,
+        replace_existing=it.replace_existing,
         idempotency_key=it.idempotency_key,
     )
 

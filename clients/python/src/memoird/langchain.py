@@ -251,7 +251,7 @@ class MemoirdByteStore(BaseStore[str, bytes]):
             namespace_prefix=self.namespace,
             exact_namespace=True,
             key_prefix=prefix or "",
-            without_values=True,
+            include_values=False,
             page_size=PAGE_MAX,
             page_token=token,
         )

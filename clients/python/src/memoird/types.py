@@ -124,8 +124,6 @@ __all__ = [
     "RecallMode",
     "RecallRequest",
     "RecallResponse",
-    "ReindexMemoriesRequest",
-    "ReindexMemoriesResponse",
     "RememberOutcome",
     "RememberRequest",
     "RememberResponse",
@@ -766,8 +764,8 @@ class ListDocumentsRequest:
     """
     descending: bool = False
     """Whether to list in reverse order."""
-    without_values: bool = False
-    """Whether to omit the values."""
+    include_values: bool | None = None
+    """Whether to return the values. Default true."""
     page_size: int = 0
     """Maximum number of documents, up to 1,000. Default 100. A page may have fewer if the
     documents are large, and fewer or none with a filter. `next_page_token` tells whether there
@@ -1028,8 +1026,8 @@ class RecallRequest:
     """Whether to return `parts` of each score. Such a recall is for inspection: it is not recorded
     and does not count as a use of the memories.
     """
-    without_reranker: bool = False
-    """Whether to skip the configured reranker."""
+    rerank: bool | None = None
+    """Whether to use the configured reranker. Default true."""
     metadata_filter_json: Json = ""
     """Return only memories whose `metadata_json` matches this filter, see
     `ListDocumentsRequest.filter_json`. Of each subject, the newest 65,536 memories with
@@ -1229,8 +1227,10 @@ class ListConflictsRequest:
 
     subject: str = ""
     """The subject. Its newest 1,000 memories are compared."""
-    limit: int = 0
+    page_size: int = 0
     """Maximum number of pairs, up to 100. Default 20."""
+    page_token: str = ""
+    """The `next_page_token` of the previous page. Empty for the first page."""
 
 
 @dataclass(slots=True)
@@ -1251,8 +1251,10 @@ class ListConflictsResponse:
     """
 
     conflicts: list[MemoryConflict] = field(default_factory=list)
-    truncated: bool = False
-    """Whether there are more pairs, or older memories that were not compared."""
+    next_page_token: str = ""
+    """Token for the next page, or empty on the last page."""
+    incomplete: bool = False
+    """Whether the subject has older memories that were not compared."""
 
 
 @dataclass(slots=True)
@@ -1534,81 +1536,6 @@ class GetMemoryStatsResponse:
     """Documents (DocumentService), including expired ones that are not removed yet."""
     document_bytes: int = 0
     """Size in bytes of their values, keys and namespaces."""
-
-
-@dataclass(slots=True)
-class ReindexMemoriesRequest:
-    """Asks to rebuild the indexes."""
-
-
-@dataclass(slots=True)
-class ReindexMemoriesResponse:
-    """The indexes are being rebuilt."""
-
-    queued: int = 0
-    """Number of memories queued for embedding."""
-
-
-@dataclass(slots=True)
-class SearchTranscriptsRequest:
-    """Searches turns."""
-
-    query: str = ""
-    """The words to search for; the first words of a long query are used. May be empty if another
-    condition is set. Then all turns that match it are returned, newest first.
-    """
-    session_id: str = ""
-    """Search only this session, in all its generations."""
-    subject: str = ""
-    """Search only sessions of this subject."""
-    after: datetime | None = None
-    """Search only turns at or after this time."""
-    before: datetime | None = None
-    """Search only turns before this time."""
-    roles: list[Role] = field(default_factory=list)
-    """If set, search only turns with these roles."""
-    limit: int = 0
-    """Maximum number of hits, up to 100. Default 20. A page of long turns has fewer."""
-    tool_name: str = ""
-    """Search only turns that call this tool or contain its result."""
-    context_turns: int = 0
-    """Number of turns before and after each hit to return, up to 10. If they are too long in
-    total, only the hit is returned.
-    """
-    page_token: str = ""
-    """The `next_page_token` of the previous page. The other fields must be the same."""
-
-
-@dataclass(slots=True)
-class SearchTranscriptsResponse:
-    """The hits, best first. A search by words returns at most the best 512 over all pages."""
-
-    hits: list[TranscriptHit] = field(default_factory=list)
-    next_page_token: str = ""
-    """Token for the next page, or empty on the last page."""
-    incomplete: bool = False
-    """Whether some turns from before the call are not indexed yet, so that hits may be missing.
-    """
-
-
-@dataclass(slots=True)
-class TranscriptHit:
-    """A turn that was found."""
-
-    snippet: str = ""
-    """The text around the match."""
-    session_id: str = ""
-    generation: str = ""
-    """The generation's ULID."""
-    seq: int = 0
-    role: Role = Role.UNSPECIFIED
-    time: datetime | None = None
-    score: float = 0.0
-    """Ranking score, higher is better. 0 if the query has no words. Comparable within one search
-    only.
-    """
-    turns: list[Turn] = field(default_factory=list)
-    """The turn and those around it, in order."""
 
 
 @dataclass(slots=True)
@@ -2137,6 +2064,68 @@ class ListSessionsResponse:
 
 
 @dataclass(slots=True)
+class SearchTranscriptsRequest:
+    """Searches turns."""
+
+    query: str = ""
+    """The words to search for; the first words of a long query are used. May be empty if another
+    condition is set. Then all turns that match it are returned, newest first.
+    """
+    session_id: str = ""
+    """Search only this session, in all its generations."""
+    subject: str = ""
+    """Search only sessions of this subject."""
+    after: datetime | None = None
+    """Search only turns at or after this time."""
+    before: datetime | None = None
+    """Search only turns before this time."""
+    roles: list[Role] = field(default_factory=list)
+    """If set, search only turns with these roles."""
+    page_size: int = 0
+    """Maximum number of hits, up to 100. Default 20. A page of long turns has fewer."""
+    tool_name: str = ""
+    """Search only turns that call this tool or contain its result."""
+    context_turns: int = 0
+    """Number of turns before and after each hit to return, up to 10. If they are too long in
+    total, only the hit is returned.
+    """
+    page_token: str = ""
+    """The `next_page_token` of the previous page. The other fields must be the same."""
+
+
+@dataclass(slots=True)
+class SearchTranscriptsResponse:
+    """The hits, best first. A search by words returns at most the best 512 over all pages."""
+
+    hits: list[TranscriptHit] = field(default_factory=list)
+    next_page_token: str = ""
+    """Token for the next page, or empty on the last page."""
+    incomplete: bool = False
+    """Whether some turns from before the call are not indexed yet, so that hits may be missing.
+    """
+
+
+@dataclass(slots=True)
+class TranscriptHit:
+    """A turn that was found."""
+
+    snippet: str = ""
+    """The text around the match."""
+    session_id: str = ""
+    generation: str = ""
+    """The generation's ULID."""
+    seq: int = 0
+    role: Role = Role.UNSPECIFIED
+    time: datetime | None = None
+    score: float = 0.0
+    """Ranking score, higher is better. 0 if the query has no words. Comparable within one search
+    only.
+    """
+    turns: list[Turn] = field(default_factory=list)
+    """The turn and those around it, in order."""
+
+
+@dataclass(slots=True)
 class PatchStateRequest:
     """Changes the state of a session."""
 
@@ -2304,9 +2293,9 @@ class CopySessionRequest:
     """The last turn to copy, or 0 for all turns."""
     target_session_id: str = ""
     """Id of the copy. It may equal `session_id` if that session is not live."""
-    expected_absent: bool | None = None
-    """If unset or true, fail with TARGET_LIVES if the target session is live. If false, the target
-    is ended first as by ResetSession, without hooks.
+    replace_existing: bool = False
+    """Whether to end the target session first if it is live, as by ResetSession without hooks. If
+    false, a live target fails with TARGET_LIVES.
     """
     idempotency_key: str = ""
     """Idempotency key in the target session, as in AppendRequest. A repeat copies nothing."""

@@ -174,7 +174,7 @@ impl Bot {
             ..SearchTranscriptsRequest::default()
         };
         let request = self.target.request(query);
-        self.memories.search_transcripts(request).await?;
+        self.sessions.search_transcripts(request).await?;
         Ok(())
     }
 

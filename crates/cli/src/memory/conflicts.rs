@@ -38,10 +38,11 @@ pub(super) async fn run(target: &Target, args: ConflictsArgs) -> Result<(), CliE
     for subject in subjects {
         let request = ListConflictsRequest {
             subject: subject.clone(),
-            limit: args.limit,
+            page_size: args.limit,
+            page_token: String::new(),
         };
         let reply = target.call(&request).await?;
-        if reply.truncated {
+        if reply.incomplete || !reply.next_page_token.is_empty() {
             output::note(&format!("note: {subject} has more"));
         }
         found.extend(reply.conflicts);

@@ -238,7 +238,7 @@ impl Question {
             mode: mode_run.mode.into(),
             // Explained recalls do not count as a use of the memory.
             explain: true,
-            without_reranker: !mode_run.is_reranked,
+            rerank: Some(mode_run.is_reranked),
             ..RecallRequest::default()
         }
     }

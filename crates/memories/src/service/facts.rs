@@ -1,5 +1,6 @@
 //! Remembering facts (resolve the source, redact secrets, validate, store), and reading them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use memoird_core::ids::{MemoryId, Subject};
@@ -274,16 +275,16 @@ impl Facts {
         found.ok_or(MemoryError::KeyNotFound { key })
     }
 
-    /// Finds up to `count_max` pairs of possible contradictions among a subject's newest memories.
+    /// Finds a page of the possible contradictions among a subject's newest memories.
     pub async fn conflicts(
         &self,
         tenant: &Tenant,
         subject: Subject,
-        count_max: usize,
+        page: Range<usize>,
     ) -> Result<Conflicts, MemoryError> {
         let now = self.storage.now();
         let read = move |reader: &MemoryReader<'_>| {
-            reader.conflicts(&subject, MemoryLimits::COMPARED, count_max, now)
+            reader.conflicts(&subject, MemoryLimits::COMPARED, page.clone(), now)
         };
         self.storage.read(&tenant.id, read).await
     }

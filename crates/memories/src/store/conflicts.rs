@@ -1,5 +1,7 @@
 //! Possible contradictions among the memories of one subject.
 
+use std::ops::Range;
+
 use memoird_core::ids::Subject;
 use memoird_core::time::Timestamp;
 use rusqlite::params;
@@ -14,11 +16,13 @@ use crate::rules::conflicts::{Pair, conflicts};
 
 impl MemoryReader<'_> {
     /// Finds possible contradictions among a subject's newest memories, most similar first.
+    ///
+    /// Returns the pairs in `page` of their list.
     pub fn conflicts(
         &self,
         subject: &Subject,
         looked_at_max: usize,
-        count_max: usize,
+        page: Range<usize>,
         now: Timestamp,
     ) -> StoreResult<Conflicts> {
         let Some(owner) = self.partition(subject)? else {
@@ -28,7 +32,7 @@ impl MemoryReader<'_> {
                     ORDER BY id DESC LIMIT ?";
         let parameters = params![owner, moment(now), limit(looked_at_max + 1)];
         let mut rows = MemoryRow::all(self, rest, parameters)?;
-        let is_truncated = rows.len() > looked_at_max;
+        let is_incomplete = rows.len() > looked_at_max;
         rows.truncate(looked_at_max);
         // The older memory of a pair comes first.
         rows.sort_by_key(|row| (row.memory.observed_at, row.memory.id));
@@ -39,7 +43,7 @@ impl MemoryReader<'_> {
             meanings.push(vectors.remove(&no));
         }
         let texts: Vec<&str> = rows.iter().map(|row| &*row.memory.content).collect();
-        let (found, has_more) = conflicts(&texts, count_max, |one, other| {
+        let (found, has_more) = conflicts(&texts, page.end, |one, other| {
             let ((model, one), (other_model, other)) =
                 meanings[one].as_ref().zip(meanings[other].as_ref())?;
             (model == other_model).then(|| vectors::cosine(one, other))
@@ -51,8 +55,9 @@ impl MemoryReader<'_> {
             difference: pair.difference,
         };
         Ok(Conflicts {
-            list: found.iter().map(conflict).collect(),
-            is_truncated: is_truncated || has_more,
+            list: found.iter().skip(page.start).map(conflict).collect(),
+            has_more,
+            is_incomplete,
         })
     }
 }

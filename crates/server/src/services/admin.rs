@@ -6,10 +6,10 @@ use memoird_core::ids::TenantId;
 use memoird_proto::v1::{
     BackupRequest, BackupResponse, DropHookDeliveryRequest, DropHookDeliveryResponse,
     GetClusterRequest, GetClusterResponse, GetStatsRequest, GetStatsResponse,
-    ListHookDeliveriesRequest, ListHookDeliveriesResponse, ListTenantsRequest, ListTenantsResponse,
-    ReloadConfigRequest, ReloadConfigResponse, RetryHookDeliveryRequest, RetryHookDeliveryResponse,
-    RunDreamRequest, RunDreamResponse, SweepNowRequest, SweepNowResponse, VerifyRequest,
-    VerifyResponse,
+    ListHookDeliveriesRequest, ListHookDeliveriesResponse, ReindexMemoriesRequest,
+    ReindexMemoriesResponse, ReloadConfigRequest, ReloadConfigResponse, RetryHookDeliveryRequest,
+    RetryHookDeliveryResponse, RunDreamRequest, RunDreamResponse, SweepNowRequest,
+    SweepNowResponse, VerifyRequest, VerifyResponse,
 };
 use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
@@ -52,12 +52,6 @@ pub(crate) async fn get_cluster(call: ApiCall<GetClusterRequest>) -> Reply<GetCl
     Ok(call.api.members.read(&*call.api.engine.machine).await?)
 }
 
-pub(crate) async fn list_tenants(call: ApiCall<ListTenantsRequest>) -> Reply<ListTenantsResponse> {
-    let stats = call.api.engine.exact_stats().await?;
-    let tenants = stats.tenants.iter().map(to::tenant).collect();
-    Ok(ListTenantsResponse { tenants })
-}
-
 pub(crate) async fn sweep_now(call: ApiCall<SweepNowRequest>) -> Reply<SweepNowResponse> {
     let filter = call.api.tenant_filter(&call.message.tenant)?;
     let ended = call.api.engine.sessions.sweep(filter.as_ref()).await?;
@@ -69,6 +63,19 @@ pub(crate) async fn run_dream(call: ApiCall<RunDreamRequest>) -> Reply<RunDreamR
     let consolidation = &call.api.memories.consolidation;
     let reports = consolidation.run(filter.as_ref(), call.message.dry_run);
     Ok(memory::to::consolidated(reports.await?))
+}
+
+pub(crate) async fn reindex_memories(
+    call: ApiCall<ReindexMemoriesRequest>,
+) -> Reply<ReindexMemoriesResponse> {
+    let filter = call.api.tenant_filter(&call.message.tenant)?;
+    let mut queued = 0;
+    for tenant in call.api.engine.tenants.all() {
+        if filter.as_ref().is_none_or(|filter| *filter == tenant.id) {
+            queued += call.api.memories.facts.reindex(&tenant).await?;
+        }
+    }
+    Ok(ReindexMemoriesResponse { queued })
 }
 
 pub(crate) async fn list_hook_deliveries(

@@ -8,8 +8,7 @@ use memoird_proto::v1::{
     GetMemoryStatsRequest, GetMemoryStatsResponse, ImportMemoriesRequest, ImportMemoriesResponse,
     LearnSessionRequest, LearnSessionResponse, LeaseExtractionRequest, ListConflictsRequest,
     ListConflictsResponse, ListMemoriesRequest, ListMemoriesResponse, ListSubjectsRequest,
-    ListSubjectsResponse, RecallRequest, RecallResponse, ReindexMemoriesRequest,
-    ReindexMemoriesResponse, RememberRequest, RememberResponse, SearchTranscriptsRequest,
+    ListSubjectsResponse, RecallRequest, RecallResponse, RememberRequest, RememberResponse,
     UpdateMemoryRequest, UpdateMemoryResponse,
 };
 
@@ -17,8 +16,8 @@ use super::{ApiCall, Reply};
 use crate::wire::from::{generation, optional, page_size, session_id};
 use crate::wire::memory::{from, to};
 use crate::wire::refusal::Refusal;
+use crate::wire::status;
 use crate::wire::to::count;
-use crate::wire::{search, status};
 
 pub(crate) async fn remember(call: ApiCall<RememberRequest>) -> Reply<RememberResponse> {
     let (api, tenant, request) = call.into_parts();
@@ -84,10 +83,11 @@ pub(crate) async fn list_conflicts(
 ) -> Reply<ListConflictsResponse> {
     let (api, tenant, request) = call.into_parts_for_page().await?;
     let subject = from::subject("subject", &request.subject)?;
-    let count_max = from::conflicts_max(request.limit);
+    let page = from::conflict_page(&request)?;
+    let start = page.start;
     let facts = &api.memories.facts;
-    let found = facts.conflicts(&tenant, subject, count_max).await?;
-    Ok(to::conflicts(&found))
+    let found = facts.conflicts(&tenant, subject, page).await?;
+    Ok(to::conflicts(&found, start))
 }
 
 pub(crate) async fn update_memory(
@@ -177,19 +177,4 @@ pub(crate) async fn get_memory_stats(
 ) -> Reply<GetMemoryStatsResponse> {
     let stats = call.api.memories.facts.stats(&call.caller.tenant).await?;
     Ok(to::stats(stats))
-}
-
-pub(crate) async fn reindex_memories(
-    call: ApiCall<ReindexMemoriesRequest>,
-) -> Reply<ReindexMemoriesResponse> {
-    let queued = call.api.memories.facts.reindex(&call.caller.tenant).await?;
-    Ok(ReindexMemoriesResponse { queued })
-}
-
-pub(crate) async fn search_transcripts(
-    call: ApiCall<SearchTranscriptsRequest>,
-) -> Reply<spliced::SearchTranscriptsResponse> {
-    let (api, tenant, request) = call.into_parts_for_page().await?;
-    let request = search::request(request)?;
-    Ok(search::found(api.search.search(&tenant, request).await?))
 }

@@ -12,8 +12,8 @@ use memoird_proto::v1::{
     GetSessionRequest, GetSessionResponse, ListSessionsRequest, ListSessionsResponse,
     PatchStateRequest, PatchStateResponse, ResetSessionRequest, ResetSessionResponse,
     ResolveRecallToolRequest, ResolveRecallToolResponse, RewindSessionRequest,
-    RewindSessionResponse, UndoCompactionRequest, UndoCompactionResponse, UpdateTurnRequest,
-    UpdateTurnResponse, WatchEventsRequest,
+    RewindSessionResponse, SearchTranscriptsRequest, UndoCompactionRequest, UndoCompactionResponse,
+    UpdateTurnRequest, UpdateTurnResponse, WatchEventsRequest,
 };
 use prost::Message;
 
@@ -23,7 +23,7 @@ use crate::heavy::HEAVY_BYTES;
 use crate::layers::reply_limit;
 use crate::wire::refusal::{Names, Refusal};
 use crate::wire::{
-    PAGE_BYTES_MAX, compaction, context, erasure, from, history, recall_tool, status, to,
+    PAGE_BYTES_MAX, compaction, context, erasure, from, history, recall_tool, search, status, to,
 };
 
 /// Peak size of a window in bytes: turns and messages, and both encoded.
@@ -178,6 +178,14 @@ pub(crate) async fn list_sessions(
     }
     page.cut(sessions.len());
     Ok(to::sessions(sessions, page.next.as_ref(), query.order))
+}
+
+pub(crate) async fn search_transcripts(
+    call: ApiCall<SearchTranscriptsRequest>,
+) -> Reply<spliced::SearchTranscriptsResponse> {
+    let (api, tenant, request) = call.into_parts_for_page().await?;
+    let request = search::request(request)?;
+    Ok(search::found(api.search.search(&tenant, request).await?))
 }
 
 pub(crate) async fn patch_state(call: ApiCall<PatchStateRequest>) -> Reply<PatchStateResponse> {

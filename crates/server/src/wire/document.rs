@@ -116,7 +116,7 @@ pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, 
         .checked()?,
         filter,
         is_descending: request.descending,
-        with_values: !request.without_values,
+        with_values: request.include_values.unwrap_or(true),
         count: from::page_size(request.page_size),
         after,
     })

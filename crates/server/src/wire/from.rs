@@ -228,7 +228,7 @@ pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Refu
         generation: generation("generation", &request.generation)?,
         through_seq: request.through_seq,
         target,
-        replaces: request.expected_absent == Some(false),
+        replaces: request.replace_existing,
         idempotency: idempotency(&request.idempotency_key, content)?,
     })
 }

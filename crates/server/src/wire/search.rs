@@ -29,7 +29,7 @@ pub(crate) fn request(request: v1::SearchTranscriptsRequest) -> Result<SearchReq
         roles: roles.collect::<Result<_, _>>()?,
         tool: (!tool.is_empty()).then_some(tool),
         context_turns: CONTEXT_TURNS_MAX.min(request.context_turns as usize),
-        limit: match request.limit {
+        limit: match request.page_size {
             0 => HITS_DEFAULT,
             limit => HITS_MAX.min(limit as usize),
         },

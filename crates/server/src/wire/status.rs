@@ -328,7 +328,7 @@ pub(crate) fn role_required() -> Refusal {
 }
 
 pub(crate) fn tenant_not_found() -> Refusal {
-    let problem = "no such tenant; ListTenants returns all";
+    let problem = "no such tenant; GetStats lists all";
     new(NotFound, "TENANT_NOT_FOUND", problem, None)
 }
 

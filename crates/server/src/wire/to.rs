@@ -253,16 +253,6 @@ pub(crate) fn stats<'a>(
     response
 }
 
-pub(crate) fn tenant(tenant: &TenantSnapshot) -> v1::Tenant {
-    v1::Tenant {
-        id: tenant.id.to_string(),
-        sessions_live: tenant.sessions_live,
-        max_sessions: tenant.max_sessions,
-        session_ttl: Some(duration(Duration::from_millis(tenant.session_ttl_ms))),
-        max_history_turns: tenant.max_history_turns,
-    }
-}
-
 pub(crate) fn swept(ended: &[EndedSession]) -> v1::SweepNowResponse {
     let session = |ended: &EndedSession| v1::EndedSession {
         tenant: ended.tenant.to_string(),
@@ -318,6 +308,9 @@ fn tenant_stats(tenant: &TenantSnapshot, calls_refused: u64) -> v1::TenantStats 
         evicted: tenant.evicted,
         ended: tenant.ended,
         turns_appended: tenant.turns_appended,
+        max_sessions: tenant.max_sessions,
+        session_ttl: Some(duration(Duration::from_millis(tenant.session_ttl_ms))),
+        max_history_turns: tenant.max_history_turns,
     }
 }
 

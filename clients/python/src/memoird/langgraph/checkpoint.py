@@ -521,7 +521,7 @@ def _put_missing(
         namespace_prefix=place,
         exact_namespace=True,
         key_prefix=task + SEPARATOR,
-        without_values=True,
+        include_values=False,
     )
     missing = [
         DocumentOperation(put=replace(put, expected_version=None))

@@ -172,7 +172,7 @@ class MemoirdStore(BaseStore):
         ranked, are_more = yield from self._index.ranked(op)
         if op.filter or are_more:
             listed = yield from self._listed(
-                op.namespace_prefix, op.filter, None, without_values=True
+                op.namespace_prefix, op.filter, None, include_values=False
             )
             fitting = dict.fromkeys(map(self._name, listed))
             ranked = [(score, name) for score, name in ranked if name in fitting]

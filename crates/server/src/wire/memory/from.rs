@@ -1,6 +1,7 @@
 //! Parses and validates requests of MemoryService into arguments of `Memories`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use memoird_core::idempotency::{IdempotencyKey, fingerprint};
 use memoird_core::ids::{LeaseId, MemoryId, SessionId, Subject};
@@ -83,7 +84,7 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Refusa
         mode: mode(request.mode)?,
         session,
         explain: request.explain,
-        without_reranker: request.without_reranker,
+        without_reranker: request.rerank == Some(false),
         metadata: metadata_filter(&request.metadata_filter_json, request.metadata)?,
         subject_prefix: subject_prefix("subject_prefix", request.subject_prefix)?,
         vector: request.vector,
@@ -91,12 +92,14 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Refusa
     })
 }
 
-/// Number of pairs for the requested limit.
-pub(crate) fn conflicts_max(limit: u32) -> usize {
-    match limit as usize {
+/// The requested pairs, as positions in their list.
+pub(crate) fn conflict_page(request: &v1::ListConflictsRequest) -> Result<Range<usize>, Refusal> {
+    let size = match request.page_size as usize {
         0 => CONFLICTS_DEFAULT,
-        limit => limit.min(CONFLICTS_MAX),
-    }
+        size => size.min(CONFLICTS_MAX),
+    };
+    let start: u32 = from::page_token(&request.page_token)?.unwrap_or(0);
+    Ok(start as usize..start as usize + size)
 }
 
 /// Parses the filters of a list of memories.

@@ -160,22 +160,24 @@ pub(crate) fn subjects(page: SubjectPage) -> v1::ListSubjectsResponse {
     }
 }
 
-/// Builds a list of conflicts, limited to [`PAGE_BYTES_MAX`].
-pub(crate) fn conflicts(found: &Conflicts) -> v1::ListConflictsResponse {
-    let mut reply = v1::ListConflictsResponse {
-        conflicts: Vec::new(),
-        truncated: found.is_truncated,
-    };
+/// Builds a page of conflicts from position `start` on, limited to [`PAGE_BYTES_MAX`].
+pub(crate) fn conflicts(found: &Conflicts, start: usize) -> v1::ListConflictsResponse {
+    let mut conflicts = Vec::new();
     let mut bytes = 0;
     for conflict in found.list.iter().map(conflict) {
         bytes += conflict.encoded_len();
         if bytes > PAGE_BYTES_MAX {
-            reply.truncated = true;
             break;
         }
-        reply.conflicts.push(conflict);
+        conflicts.push(conflict);
     }
-    reply
+    let has_more = found.has_more || conflicts.len() < found.list.len();
+    let next = has_more.then_some(start + conflicts.len());
+    v1::ListConflictsResponse {
+        next_page_token: text_or_empty(next),
+        conflicts,
+        incomplete: found.is_incomplete,
+    }
 }
 
 fn conflict(conflict: &Conflict) -> v1::MemoryConflict {
