@@ -16,6 +16,7 @@ use memoird_proto::v1::{
     Memory, RecallRequest, ReindexMemoriesRequest, RememberRequest,
 };
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tokio::time::sleep;
 
 use super::choice::{moment, one_of, request};
@@ -473,19 +474,28 @@ pub struct AddArgs {
     keep_apart: bool,
 }
 
+/// Combines the values of `--metadata`. Invalid JSON is left for the daemon to reject.
+fn metadata_json(noted: &[String]) -> String {
+    let texts: Option<Map<String, Value>> = noted
+        .iter()
+        .filter(|noted| !noted.starts_with('{'))
+        .map(|noted| noted.split_once('='))
+        .map(|pair| pair.map(|(name, text)| (name.to_owned(), text.into())))
+        .collect();
+    match texts {
+        Some(texts) if noted.len() == texts.len() && !texts.is_empty() => {
+            Value::Object(texts).to_string()
+        }
+        _ => noted.concat(),
+    }
+}
+
 async fn add(target: &Target, args: &AddArgs) -> Result<(), CliError> {
     let mut request: RememberRequest = request(args)?;
     if request.content == "-" {
         request.content = output::blocking(read_text).await?;
     }
-    for noted in &args.metadata {
-        match noted.split_once('=') {
-            Some((name, text)) if !noted.starts_with('{') => {
-                request.metadata.insert(name.to_owned(), text.to_owned());
-            }
-            _ => request.metadata_json += noted,
-        }
-    }
+    request.metadata_json = metadata_json(&args.metadata);
     let done = target.call(&request).await?;
     let outcome = short_name("RememberOutcome", done.outcome);
     if target.json {

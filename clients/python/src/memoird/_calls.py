@@ -533,7 +533,6 @@ class SyncCalls:
         metadata_json: Json = "",
         vector: Sequence[float] = (),
         keep_apart: bool = False,
-        metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> RememberResponse:
         """Stores a fact. Returns once it is on disk."""
@@ -556,7 +555,6 @@ class SyncCalls:
             metadata_json=metadata_json,
             vector=vector,
             keep_apart=keep_apart,
-            metadata=metadata,
         )
         return self._call(REMEMBER, request, timeout)
 
@@ -577,7 +575,6 @@ class SyncCalls:
         metadata_filter_json: Json = "",
         subject_prefix: str = "",
         vector: Sequence[float] = (),
-        metadata: Mapping[str, str] = MappingProxyType({}),
         min_relevance: float | None = None,
         timeout: float | None = None,
     ) -> RecallResponse:
@@ -597,7 +594,6 @@ class SyncCalls:
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
             vector=vector,
-            metadata=metadata,
             min_relevance=min_relevance,
         )
         return self._call(RECALL, request, timeout)
@@ -629,7 +625,6 @@ class SyncCalls:
         include_history: bool = False,
         metadata_filter_json: Json = "",
         subject_prefix: str = "",
-        metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> ListMemoriesResponse:
         """Lists memories by id, oldest first."""
@@ -642,7 +637,6 @@ class SyncCalls:
             include_history=include_history,
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
-            metadata=metadata,
         )
         return self._call(LIST_MEMORIES, request, timeout)
 
@@ -1461,7 +1455,6 @@ class AsyncCalls:
         metadata_json: Json = "",
         vector: Sequence[float] = (),
         keep_apart: bool = False,
-        metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> RememberResponse:
         """Stores a fact. Returns once it is on disk."""
@@ -1484,7 +1477,6 @@ class AsyncCalls:
             metadata_json=metadata_json,
             vector=vector,
             keep_apart=keep_apart,
-            metadata=metadata,
         )
         return await self._call(REMEMBER, request, timeout)
 
@@ -1505,7 +1497,6 @@ class AsyncCalls:
         metadata_filter_json: Json = "",
         subject_prefix: str = "",
         vector: Sequence[float] = (),
-        metadata: Mapping[str, str] = MappingProxyType({}),
         min_relevance: float | None = None,
         timeout: float | None = None,
     ) -> RecallResponse:
@@ -1525,7 +1516,6 @@ class AsyncCalls:
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
             vector=vector,
-            metadata=metadata,
             min_relevance=min_relevance,
         )
         return await self._call(RECALL, request, timeout)
@@ -1557,7 +1547,6 @@ class AsyncCalls:
         include_history: bool = False,
         metadata_filter_json: Json = "",
         subject_prefix: str = "",
-        metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> ListMemoriesResponse:
         """Lists memories by id, oldest first."""
@@ -1570,7 +1559,6 @@ class AsyncCalls:
             include_history=include_history,
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
-            metadata=metadata,
         )
         return await self._call(LIST_MEMORIES, request, timeout)
 

@@ -643,7 +643,6 @@ def read_memory(m):
     it.origin = t.MemoryOrigin(m.origin)
     it.external_key = m.external_key
     it.metadata_json = m.metadata_json
-    it.metadata = dict(m.metadata)
     return it
 
 
@@ -671,7 +670,6 @@ def write_memory(it):
         origin=write_number(it.origin),
         external_key=it.external_key,
         metadata_json=write_json(it.metadata_json),
-        metadata=dict(it.metadata),
     )
 
 
@@ -695,7 +693,6 @@ def read_remember_request(m):
     it.metadata_json = m.metadata_json
     it.vector = list(m.vector)
     it.keep_apart = m.keep_apart
-    it.metadata = dict(m.metadata)
     return it
 
 
@@ -719,7 +716,6 @@ def write_remember_request(it):
         metadata_json=write_json(it.metadata_json),
         vector=write_list(it.vector),
         keep_apart=it.keep_apart,
-        metadata=dict(it.metadata),
     )
 
 
@@ -755,7 +751,6 @@ def read_recall_request(m):
     it.metadata_filter_json = m.metadata_filter_json
     it.subject_prefix = m.subject_prefix
     it.vector = list(m.vector)
-    it.metadata = dict(m.metadata)
     it.min_relevance = m.min_relevance if m.HasField('min_relevance') else None
     return it
 
@@ -776,7 +771,6 @@ def write_recall_request(it):
         metadata_filter_json=write_json(it.metadata_filter_json),
         subject_prefix=it.subject_prefix,
         vector=write_list(it.vector),
-        metadata=dict(it.metadata),
         min_relevance=it.min_relevance,
     )
 
@@ -897,7 +891,6 @@ def read_list_memories_request(m):
     it.include_history = m.include_history
     it.metadata_filter_json = m.metadata_filter_json
     it.subject_prefix = m.subject_prefix
-    it.metadata = dict(m.metadata)
     return it
 
 
@@ -911,7 +904,6 @@ def write_list_memories_request(it):
         include_history=it.include_history,
         metadata_filter_json=write_json(it.metadata_filter_json),
         subject_prefix=it.subject_prefix,
-        metadata=dict(it.metadata),
     )
 
 

@@ -920,9 +920,11 @@ class Memory:
     """The bot's own key, unique among the current memories of its subject."""
     metadata_json: Json = ""
     """Metadata of the bot, a JSON object as it was sent. Empty if there is none."""
-    metadata: dict[str, str] = field(default_factory=dict)
-    """The string members of `metadata_json`. An import uses them if `metadata_json` is empty.
-    """
+
+    @property
+    def metadata(self) -> Any:
+        """`metadata_json` as a value. None if it is empty."""
+        return _parsed(self.metadata_json)
 
 
 @dataclass(slots=True)
@@ -978,9 +980,11 @@ class RememberRequest:
     """Whether to store a separate memory even if another one has exactly the same content, and to
     never merge it later. For identical statements by several authors.
     """
-    metadata: dict[str, str] = field(default_factory=dict)
-    """Metadata whose values are all strings, instead of `metadata_json`. Set only one of them.
-    """
+
+    @property
+    def metadata(self) -> Any:
+        """`metadata_json` as a value. None if it is empty."""
+        return _parsed(self.metadata_json)
 
 
 @dataclass(slots=True)
@@ -1037,10 +1041,6 @@ class RecallRequest:
     """Also search all subjects with this id prefix, up to 64 (SUBJECTS_TOO_MANY)."""
     vector: list[float] = field(default_factory=list)
     """The query's vector, if the bot makes vectors itself. Then `query` may be empty."""
-    metadata: dict[str, str] = field(default_factory=dict)
-    """Return only memories whose metadata has all of these strings, up to 64 and 16 KiB in total.
-    Combined with `metadata_filter_json`, both must match.
-    """
     min_relevance: float | None = None
     """Minimum `relevance` of a hit, 0 to 1. Default: in BuildContext a floor that drops unrelated
     memories, in Recall none.
@@ -1172,8 +1172,6 @@ class ListMemoriesRequest:
     """
     subject_prefix: str = ""
     """List only memories of subjects with this id prefix."""
-    metadata: dict[str, str] = field(default_factory=dict)
-    """List only memories whose metadata has all of these strings, as in RecallRequest."""
 
     @property
     def metadata_filter(self) -> Any:
@@ -1265,7 +1263,7 @@ class UpdateMemoryRequest:
     """The `id` and the new values. If `subject` is set, the memory must belong to it."""
     update_mask: list[str] = field(default_factory=list)
     """Fields to change, at least one: `content`, `kind`, `visibility`, `polarity`, `tags`,
-    `importance`, `observed_at`, `expires_at`, `pinned`, and `metadata_json` or `metadata`.
+    `importance`, `observed_at`, `expires_at`, `pinned` and `metadata_json`.
     """
 
 

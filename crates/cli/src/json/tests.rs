@@ -117,7 +117,6 @@ fn full() -> Memory {
         origin: MemoryOrigin::Extraction.into(),
         external_key: "a/b".into(),
         metadata_json: "{\"n\": 1.50}".into(),
-        metadata: [("a \"b\"".to_owned(), "ü\n".to_owned())].into(),
     }
 }
 

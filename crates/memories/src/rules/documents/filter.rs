@@ -1,7 +1,6 @@
 //! Filters documents by the members of their JSON, with equality and order operators.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 use serde_json::{Map, Number, Value};
 
@@ -47,33 +46,6 @@ impl DocumentFilter {
         let mut conditions_left = Self::CONDITIONS_MAX;
         let members = read_members(members, Self::LEVELS_MAX, &mut conditions_left)?;
         Ok(Self(Test::Members(members)))
-    }
-
-    /// A filter for members equal to these texts.
-    ///
-    /// # Errors
-    /// If there are too many texts, or they are too long.
-    pub fn from_texts(texts: BTreeMap<String, String>) -> Result<Self, String> {
-        let bytes: usize = texts
-            .iter()
-            .map(|(name, text)| name.len() + text.len())
-            .sum();
-        if bytes > Self::BYTES_MAX {
-            let limit = Self::BYTES_MAX;
-            return Err(format!("has {bytes} bytes, the limit is {limit}"));
-        }
-        let mut conditions_left = Self::CONDITIONS_MAX;
-        let members = texts.into_iter().map(|(name, text)| {
-            count(&mut conditions_left)?;
-            Ok((name, Test::Is(Value::String(text))))
-        });
-        let members = members.collect::<Result<_, String>>()?;
-        Ok(Self(Test::Members(members)))
-    }
-
-    /// A filter that passes only what both pass.
-    pub fn and(self, other: Self) -> Self {
-        Self(Test::All(vec![self.0, other.0]))
     }
 
     /// Whether the JSON passes. Invalid JSON does not.
@@ -274,34 +246,5 @@ mod tests {
         ] {
             assert!(DocumentFilter::parse(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn text_filter_compares_members_literally() {
-        let of = |texts: &[(&str, &str)]| {
-            let texts = texts
-                .iter()
-                .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
-            DocumentFilter::from_texts(texts.collect())
-        };
-        let json = br#"{"a": "b", "$gt": "1", "n": 1, "empty": ""}"#;
-        for (texts, fits) in [
-            (&[("a", "b")][..], true),
-            (&[("a", "b"), ("$gt", "1"), ("empty", "")], true),
-            (&[("a", "B")], false),
-            (&[("a", "b"), ("n", "1")], false),
-            (&[("nowhere", "")], false),
-        ] {
-            assert_eq!(of(texts).unwrap().takes(json), fits, "{texts:?}");
-        }
-        let both = |filter| {
-            let filter = DocumentFilter::parse(filter).unwrap();
-            filter.and(of(&[("a", "b")]).unwrap()).takes(json)
-        };
-        assert!(both(r#"{"n": 1}"#) && !both(r#"{"n": 2}"#));
-        let names: Vec<String> = (0..65).map(|number| number.to_string()).collect();
-        let many: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "x")).collect();
-        assert!(of(&many[..64]).is_ok() && of(&many).is_err());
-        assert!(of(&[("a", &"x".repeat(16 << 10))]).is_err());
     }
 }

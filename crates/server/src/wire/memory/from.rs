@@ -1,6 +1,5 @@
 //! Parses and validates requests of MemoryService into arguments of `Memories`.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use memoird_core::idempotency::{IdempotencyKey, fingerprint};
@@ -17,7 +16,6 @@ use memoird_memories::{
 use memoird_proto::v1;
 use prost::Message;
 use prost_types::FieldMask;
-use serde_json::Value;
 
 use crate::wire::from::{self, optional, required, unknown};
 use crate::wire::refusal::{FieldPath, Refusal};
@@ -30,13 +28,10 @@ const HITS_MAX: usize = 100;
 const CONFLICTS_MAX: usize = 100;
 const CONFLICTS_DEFAULT: usize = 20;
 
-/// Text values by name.
-type Texts = BTreeMap<String, String>;
-
 const UPDATE_MASK: &str = "update_mask";
 
 const UPDATABLE: &str = "content, kind, visibility, polarity, tags, importance, observed_at, \
-                         expires_at, pinned, metadata_json, metadata";
+                         expires_at, pinned, metadata_json";
 
 /// Parses a fact to remember.
 pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, Refusal> {
@@ -61,7 +56,7 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
         },
         key,
         external_key: given(request.external_key),
-        metadata: metadata(request.metadata_json, &request.metadata)?,
+        metadata: given(request.metadata_json),
         vector: request.vector,
     })
 }
@@ -85,7 +80,7 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Refusa
         session,
         explain: request.explain,
         without_reranker: request.rerank == Some(false),
-        metadata: metadata_filter(&request.metadata_filter_json, request.metadata)?,
+        metadata: metadata_filter(&request.metadata_filter_json)?,
         subject_prefix: subject_prefix("subject_prefix", request.subject_prefix)?,
         vector: request.vector,
         min_relevance: request.min_relevance,
@@ -114,7 +109,7 @@ pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Refu
         kind,
         tag: (!request.tag.is_empty()).then_some(request.tag),
         include_history: request.include_history,
-        metadata: metadata_filter(&request.metadata_filter_json, request.metadata)?,
+        metadata: metadata_filter(&request.metadata_filter_json)?,
         subject_prefix: subject_prefix("subject_prefix", request.subject_prefix)?,
         after,
         count: from::page_size(request.page_size),
@@ -135,48 +130,17 @@ fn subject_prefix(field: &'static str, prefix: String) -> Result<String, Refusal
     Ok(prefix)
 }
 
-/// Combines the two forms of a metadata filter.
-fn metadata_filter(json: &str, texts: Texts) -> Result<Option<DocumentFilter>, Refusal> {
-    let by_json = if json.is_empty() {
-        None
-    } else {
-        Some(
-            DocumentFilter::parse(json)
-                .map_err(|problem| invalid("metadata_filter_json", problem))?,
-        )
-    };
-    if texts.is_empty() {
-        return Ok(by_json);
+fn metadata_filter(json: &str) -> Result<Option<DocumentFilter>, Refusal> {
+    if json.is_empty() {
+        return Ok(None);
     }
-    let by_texts =
-        DocumentFilter::from_texts(texts).map_err(|problem| invalid("metadata", problem))?;
-    Ok(Some(match by_json {
-        Some(by_json) => by_json.and(by_texts),
-        None => by_texts,
-    }))
-}
-
-/// Parses metadata, which can be sent in one of two forms.
-fn metadata(json: String, texts: &Texts) -> Result<Option<String>, Refusal> {
-    match (json.is_empty(), texts.is_empty()) {
-        (_, true) => Ok(given(json)),
-        (true, false) => Ok(Some(object(texts))),
-        (false, false) => {
-            let problem = "send either metadata_json or metadata";
-            Err(invalid("metadata_json", problem))
-        }
-    }
+    let parsed = DocumentFilter::parse(json);
+    let filter = parsed.map_err(|problem| invalid("metadata_filter_json", problem))?;
+    Ok(Some(filter))
 }
 
 fn invalid(field: &'static str, problem: impl Into<String>) -> Refusal {
     status::invalid("MEMORY_INVALID", field, problem).with_path()
-}
-
-fn object(texts: &Texts) -> String {
-    let members = texts
-        .iter()
-        .map(|(name, text)| (name.clone(), Value::from(text.as_str())));
-    Value::Object(members.collect()).to_string()
 }
 
 /// Converts an empty text to `None`.
@@ -190,11 +154,6 @@ pub(crate) fn patch(memory: &v1::Memory, mask: Option<FieldMask>) -> Result<Patc
     if paths.is_empty() {
         let problem = format!("update_mask is empty; expected some of {UPDATABLE}");
         return Err(status::invalid("UPDATE_MASK_INVALID", UPDATE_MASK, problem));
-    }
-    if ["metadata_json", "metadata"].map(|name| paths.iter().any(|path| path == name)) == [true; 2]
-    {
-        let problem = "metadata_json: update_mask must name either metadata_json or metadata";
-        return Err(status::invalid("MEMORY_INVALID", UPDATE_MASK, problem));
     }
     let mut patch = Patch::default();
     for path in &paths {
@@ -315,10 +274,6 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<bool, Refus
         }
         "expires_at" => patch.expires_at = Some(time("expires_at", memory.expires_at)?),
         "metadata_json" => patch.metadata = Some(given(memory.metadata_json.clone())),
-        "metadata" => {
-            let texts = &memory.metadata;
-            patch.metadata = Some((!texts.is_empty()).then(|| object(texts)));
-        }
         "pinned" => patch.pinned = Some(memory.pinned),
         _ => return Ok(false),
     }
@@ -356,12 +311,7 @@ fn imported_memory(memory: v1::Memory) -> Result<Memory, Refusal> {
         },
         origin: origin(memory.origin)?,
         external_key: given(memory.external_key),
-        // Exports contain both forms. Only `metadata_json` is complete.
-        metadata: if memory.metadata_json.is_empty() {
-            metadata(String::new(), &memory.metadata)?
-        } else {
-            Some(memory.metadata_json)
-        },
+        metadata: given(memory.metadata_json),
     })
 }
 

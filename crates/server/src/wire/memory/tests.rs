@@ -1,7 +1,5 @@
 //! Tests of valid and invalid memory requests, and that memories survive a round trip.
 
-use std::collections::BTreeMap;
-
 use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use memoird_memories::rules::{
@@ -437,77 +435,21 @@ fn pages_fit_client_message_limit() {
 }
 
 #[test]
-fn metadata_in_both_forms_is_rejected() {
-    let texts = |texts: &[(&str, &str)]| -> BTreeMap<String, String> {
-        let texts = texts.iter();
-        texts
-            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
-            .collect()
-    };
-    let kept = |spoil: &dyn Fn(&mut v1::RememberRequest)| {
-        let mut fact = fact();
-        spoil(&mut fact);
-        from::remember(fact).map(|fact| fact.metadata)
-    };
-    assert_eq!(kept(&|_| {}).expect("a fact"), None);
-    let plain = kept(&|fact| fact.metadata = texts(&[("b", "\""), ("a", "1")]));
-    assert_eq!(
-        plain.expect("a fact").as_deref(),
-        Some("{\"a\":\"1\",\"b\":\"\\\"\"}")
-    );
-    let both = kept(&|fact| {
-        fact.metadata = texts(&[("a", "1")]);
-        fact.metadata_json = "{}".into();
-    });
-    let said = refused(both, "MEMORY_INVALID");
-    assert!(said.contains("send either"), "{said}");
-
-    let told = to::memory(&Memory {
-        metadata: Some("{\"a\": \"1\", \"n\": 2, \"o\": {\"b\": \"3\"}}".into()),
-        ..memory("x")
-    });
-    assert_eq!(told.metadata, texts(&[("a", "1")]));
-    let plain = v1::Memory {
-        metadata_json: String::new(),
-        ..told
-    };
-    let taken = from::imported(vec![plain.clone()]).expect("a memory");
-    assert_eq!(taken[0].metadata.as_deref(), Some("{\"a\":\"1\"}"));
-
-    let update = |memory: &v1::Memory, paths: &[&str]| {
-        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        from::patch(memory, Some(FieldMask { paths }))
-    };
-    let changed = update(&plain, &["metadata"]).expect("a change");
-    assert_eq!(changed.metadata, Some(Some("{\"a\":\"1\"}".into())));
-    let cleared = update(&v1::Memory::default(), &["metadata"]).expect("a change");
-    assert_eq!(cleared.metadata, Some(None));
-    refused(
-        update(&plain, &["metadata_json", "metadata"]),
-        "MEMORY_INVALID",
-    );
-}
-
-#[test]
-fn metadata_filter_must_be_valid_in_both_forms() {
-    let asked = |json: &str, texts: &[(&str, &str)]| {
-        let texts = texts.iter();
+fn metadata_filter_must_be_valid() {
+    let asked = |json: &str| {
         from::recall(v1::RecallRequest {
             metadata_filter_json: json.into(),
-            metadata: texts
-                .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
-                .collect(),
             ..Default::default()
         })
     };
-    let takes = |json: &str, texts: &[(&str, &str)]| {
-        let filter = asked(json, texts).expect("a recall").metadata;
+    let takes = |json: &str| {
+        let filter = asked(json).expect("a recall").metadata;
         filter.expect("a filter").takes(b"{\"a\": \"1\", \"n\": 2}")
     };
-    assert!(asked("", &[]).expect("a recall").metadata.is_none());
-    assert!(takes("", &[("a", "1")]) && !takes("", &[("n", "2")]));
-    assert!(takes("{\"n\": 2}", &[("a", "1")]));
-    assert!(!takes("{\"n\": 3}", &[("a", "1")]) && !takes("{\"n\": 2}", &[("a", "2")]));
-    let said = refused(asked("", &[("a", &"x".repeat(16 << 10))]), "MEMORY_INVALID");
-    assert!(said.starts_with("metadata: "), "{said}");
+    assert!(asked("").expect("a recall").metadata.is_none());
+    assert!(takes("{\"a\": \"1\", \"n\": 2}"));
+    assert!(!takes("{\"n\": \"2\"}") && !takes("{\"a\": 1}"));
+    let long = format!("{{\"a\": \"{}\"}}", "x".repeat(16 << 10));
+    let said = refused(asked(&long), "MEMORY_INVALID");
+    assert!(said.starts_with("metadata_filter_json: "), "{said}");
 }

@@ -1,7 +1,5 @@
 //! Builds replies of MemoryService.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
@@ -49,17 +47,7 @@ pub(crate) fn memory(memory: &Memory) -> v1::Memory {
         origin: origin(memory.origin).into(),
         external_key: memory.external_key.clone().unwrap_or_default(),
         metadata_json: memory.metadata.clone().unwrap_or_default(),
-        metadata: memory.metadata.as_deref().map(texts).unwrap_or_default(),
     }
-}
-
-fn texts(json: &str) -> BTreeMap<String, String> {
-    let object: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
-    let members = object.into_iter().filter_map(|(name, value)| match value {
-        Value::String(text) => Some((name, text)),
-        _ => None,
-    });
-    members.collect()
 }
 
 pub(crate) fn remembered(outcome: &RememberOutcome) -> v1::RememberResponse {
