@@ -42,7 +42,7 @@ REPEATABLE = {
     "EraseSubject", "GetErasure", "Append", "UpdateTurn", "CopySession", "Remember", "Recall", "GetMemory", "ListMemories",
     "ListSubjects", "ListConflicts",
     "Forget", "GetManifest", "CommitExtraction", "ImportMemories", "GetMemoryStats",
-    "PatchState", "RewindSession", "EndSession", "ResetSession", "SearchTranscripts", "GetDocument", "PutDocument",
+    "UpdateSession", "RewindSession", "EndSession", "ResetSession", "SearchTranscripts", "GetDocument", "PutDocument",
     "DeleteDocument", "DeleteDocuments", "ListDocuments", "ListNamespaces", "BatchDocuments",
 }
 # Calls whose first string may be empty, to select all or to use another field instead.

@@ -72,7 +72,7 @@ def test_a_window_is_the_providers_own(client):
 
 def test_state_and_memories(client):
     client.append("state", [memoird.user("hello")])
-    assert client.patch_state("state", {"step": 1}).state == {"step": 1}
+    assert client.update_session("state", {"step": 1}).session.state == {"step": 1}
     made = client.remember("ann", memoird.MemoryKind.USER, "Ann likes tea")
     assert made.outcome is memoird.RememberOutcome.CREATED
     [hit] = client.recall("tea", ["ann"]).hits
@@ -160,7 +160,7 @@ USER, HELLO = memoird.Role.USER, memoird.Part(text="hello")
         ("subjects", lambda it: it.recall("tea", "ann")),
         ("update_mask", lambda it: it.update_memory(memoird.Memory(), "content")),
         ("subject", lambda it: it.forget(id="x", subject="ann")),
-        ("after_event_id", lambda it: it.watch_events(after_event_id=-1)),
+        ("after_cursor", lambda it: it.watch_events(1)),
     ],
 )
 def test_what_a_field_does_not_take_is_refused_with_its_name(client, field, call):
@@ -204,12 +204,12 @@ LATE = datetime.datetime(1969, 1, 1, tzinfo=datetime.timezone.utc)
         ("generation", lambda it: it.get_history("s", "x")),
         ("page_token", lambda it: it.list_sessions(page_token="x")),
         ("updated_after", lambda it: it.list_sessions(updated_after=LATE)),
-        ("merge_patch_json", lambda it: it.patch_state("s", "[]", create=True)),
+        ("state_patch_json", lambda it: it.update_session("s", "[]", allow_missing=True)),
         ("after_seq", lambda it: it.rewind_session("there", 99)),
         ("turn", lambda it: it.update_turn("there", 1)),
         ("target_session_id", lambda it: it.copy_session("there")),
         ("keep_exchanges", lambda it: it.compact_session("there", 1 << 31)),
-        ("job_id", lambda it: it.get_erasure("x")),
+        ("id", lambda it: it.get_erasure("x")),
         ("content", lambda it: it.remember("ann", memoird.MemoryKind.USER, "")),
         ("kind", lambda it: it.remember("ann", memoird.MemoryKind.UNSPECIFIED, "tea")),
         ("query", lambda it: it.recall("", ["ann"])),
@@ -285,7 +285,7 @@ def test_whatever_a_field_is_given_is_sent_or_refused_with_its_name(call):
         ("session_id", "missing", lambda it: it.get_session()),
         ("session_id", "multiple values", lambda it: it.get_session("s", session_id="s")),
         ("rol", "Turn takes; is it role", lambda it: it.append("s", [memoird.Turn(rol=1)])),
-        ("after_event", "is it after_event_id", lambda it: it.watch_events(after_event=1)),
+        ("after", "is it after_cursor", lambda it: it.watch_events(after="1-0")),
         ("timeout", "a number, not '5'", lambda it: it.get_session("s", timeout="5")),
         ("timeout", "a number, not nan", lambda it: it.get_session("s", timeout=float("nan"))),
     ],
@@ -366,8 +366,8 @@ def test_a_rewind_has_a_key_and_is_done_once(client):
     ("name", "call"),
     [
         ("RewindSession", lambda it: it.rewind_session("chat", 1)),
-        ("PatchState", lambda it: it.patch_state("chat", {"a": 1})),
-        ("PatchState", lambda it: it.patch_state("chat", {"a": 1}, expected_version=0)),
+        ("UpdateSession", lambda it: it.update_session("chat", {"a": 1})),
+        ("UpdateSession", lambda it: it.update_session("chat", {"a": 1}, expected_state_version=0)),
         ("UpdateTurn", lambda it: it.update_turn("chat", 1, memoird.user("new"))),
         ("ResetSession", lambda it: it.reset_session("chat")),
         ("EndSession", lambda it: it.end_session("chat")),
@@ -492,12 +492,12 @@ def test_every_call_that_only_reads_is_tried_again():
 
 
 def test_a_patch_has_a_key_and_is_done_once(client):
-    patch = {"create": True, "expected_version": 0, "idempotency_key": "p1"}
-    first = client.patch_state("patched", {"a": 1}, **patch)
-    again = client.patch_state("patched", {"a": 1}, **patch)
+    patch = {"allow_missing": True, "expected_state_version": 0, "idempotency_key": "p1"}
+    first = client.update_session("patched", {"a": 1}, **patch)
+    again = client.update_session("patched", {"a": 1}, **patch)
     assert (first.duplicate, again.duplicate, again.version) == (False, True, 1)
     with pytest.raises(errors.IdempotencyKeyReused):
-        client.patch_state("patched", {"a": 2}, **patch)
+        client.update_session("patched", {"a": 2}, **patch)
 
 
 def test_an_end_a_reset_and_an_update_have_keys_and_are_done_once(client):

@@ -27,7 +27,7 @@ import {
   CopySessionRequestSchema,
   EndSessionRequestSchema,
   BuildContextRequestSchema,
-  PatchStateRequestSchema,
+  UpdateSessionRequestSchema,
   ResetSessionRequestSchema,
   RewindSessionRequestSchema,
   SessionService,
@@ -57,7 +57,7 @@ const PLACE_MAX = 256;
 // Calls that may be retried when their outcome is unknown.
 const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.append,
-  SessionService.method.patchState,
+  SessionService.method.updateSession,
   SessionService.method.rewindSession,
   SessionService.method.updateTurn,
   SessionService.method.copySession,
@@ -433,7 +433,7 @@ const KEYED = [
   AppendRequestSchema,
   CopySessionRequestSchema,
   EndSessionRequestSchema,
-  PatchStateRequestSchema,
+  UpdateSessionRequestSchema,
   PutDocumentRequestSchema,
   ResetSessionRequestSchema,
   RewindSessionRequestSchema,

@@ -616,7 +616,7 @@ test("what is changed or left out is not there any more", async () => {
 
 test("what stands before a change stays as it is, with the session", async () => {
   await saveChat(client, "regenerated", [QUESTION, ANSWERED, THANKS]);
-  await client.patchState({ sessionId: "regenerated", mergePatchJson: '{"kept":true}' });
+  await client.updateSession({ sessionId: "regenerated", statePatchJson: '{"kept":true}' });
   const before = await client.getHistory({ sessionId: "regenerated" });
   const other = { ...THANKS, parts: [{ type: "text" as const, text: "And back?" }] };
   await saveChat(client, "regenerated", [QUESTION, ANSWERED, other]);
@@ -626,8 +626,8 @@ test("what stands before a change stays as it is, with the session", async () =>
     before.turns.slice(0, -1).map(({ seq }) => seq),
   );
   assert.equal(after.session!.generation, before.session!.generation);
-  const { stateJson } = await client.getSession({ sessionId: "regenerated", includeState: true });
-  assert.equal(stateJson, '{"kept":true}');
+  const { session } = await client.getSession({ sessionId: "regenerated", includeState: true });
+  assert.equal(session?.stateJson, '{"kept":true}');
 });
 
 test("many messages behind a change", async () => {

@@ -92,8 +92,8 @@ describe("calls", () => {
 
   test("state and memories", async () => {
     await client.append({ sessionId: "state", turns: [memoird.user("hello")] });
-    const patched = await client.patchState({ sessionId: "state", mergePatchJson: '{"step":1}' });
-    assert.deepEqual(JSON.parse(patched.stateJson), { step: 1 });
+    const patched = await client.updateSession({ sessionId: "state", statePatchJson: '{"step":1}' });
+    assert.deepEqual(JSON.parse(patched.session!.stateJson), { step: 1 });
     const made = await client.remember({ subject: "ann", kind: MemoryKind.USER, content: "Ann likes tea" });
     assert.equal(made.outcome, RememberOutcome.CREATED);
     const { hits } = await client.recall({ query: "tea", subjects: ["ann"] });
@@ -223,7 +223,7 @@ describe("refusals", () => {
           return true;
         });
       }
-      const events = other.watchEvents({ afterEventId: -1n })[Symbol.asyncIterator]();
+      const events = other.watchEvents({ afterCursor: 1 as never })[Symbol.asyncIterator]();
       await assert.rejects(events.next(), (error) => error instanceof errors.InvalidArgument);
       assert.equal(seen.length, 0);
     });
@@ -305,7 +305,7 @@ describe("refusals", () => {
       ["session_id", () => client.getSession({ sessionId: "" })],
       ["append.turns", () => client.buildContext({ sessionId: "s", append: {} })],
       ["turns[1]", () => client.append({ sessionId: "s", turns: [memoird.user("hi"), {}] })],
-      ["merge_patch_json", () => client.patchState({ sessionId: "s", mergePatchJson: "[]", create: true })],
+      ["state_patch_json", () => client.updateSession({ sessionId: "s", statePatchJson: "[]", allowMissing: true })],
       ["memory.id", () => client.updateMemory({ memory: { id: "x" }, updateMask: { paths: ["content"] } })],
       ["operations[0].get.key", () => {
         const get = { namespace: ["a"], key: "" };
@@ -638,8 +638,8 @@ describe("what is tried again", () => {
     const put = { namespace: ["a"], key: "k", value, expectedVersion: 0n };
     const calls: ((other: memoird.Client) => Promise<unknown>)[] = [
       (other) => other.rewindSession({ sessionId: "chat", afterSeq: 1n }),
-      (other) => other.patchState({ sessionId: "chat", mergePatchJson: "{}" }),
-      (other) => other.patchState({ sessionId: "chat", mergePatchJson: "{}", expectedVersion: 0n }),
+      (other) => other.updateSession({ sessionId: "chat", statePatchJson: "{}" }),
+      (other) => other.updateSession({ sessionId: "chat", statePatchJson: "{}", expectedStateVersion: 0n }),
       (other) => other.updateTurn({ sessionId: "chat", seq: 1n, turn: memoird.user("new") }),
       (other) => other.resetSession({ sessionId: "chat" }),
       (other) => other.endSession({ sessionId: "chat" }),
@@ -723,7 +723,7 @@ describe("what is tried again", () => {
     await scripted(script, async ({ addr, seen }) => {
       await using other = memoird.connect({ addr });
       const begin = performance.now();
-      await other.patchState({ sessionId: "chat", mergePatchJson: "{}" });
+      await other.updateSession({ sessionId: "chat", statePatchJson: "{}" });
       assert.ok(performance.now() - begin >= 39);
       assert.equal(seen.length, 2);
     });
@@ -805,7 +805,7 @@ describe("what is tried again", () => {
   test("a call that an older daemon has not", async () => {
     await scripted([], async ({ addr }) => {
       await using other = memoird.connect({ addr });
-      await assert.rejects(other.getErasure({ jobId: "1" }), (error) => {
+      await assert.rejects(other.getErasure({ id: "1" }), (error) => {
         assert.ok(error instanceof errors.MissingCall);
         assert.match(error.message, /no call GetErasure: it is older/);
         assert.equal(error.facts.call, "GetErasure");

@@ -109,7 +109,9 @@ fn report(history: &[Bytes]) -> ContextReport {
         turn_tokens: history.iter().map(tokens).collect(),
         token_factor: 1.0,
         token_margin: 0.1,
-        policy: "head_tail".to_owned(),
+        policy: Some(WindowPolicy {
+            policy: Some(window_policy::Policy::HeadTail(HeadTail { turns: 0 })),
+        }),
         budget: Some(Budget {
             context_window: Some(200_000),
             max_reply_tokens: Some(4_096),

@@ -2,13 +2,14 @@
 
 use clap::Args;
 use memoird_proto::v1::{
-    CompactSessionRequest, CompactSessionResponse, CompactionInfo, SummaryInfo,
-    UndoCompactionRequest, UndoCompactionResponse,
+    BreakerState, CompactSessionRequest, CompactSessionResponse, CompactionInfo, SummaryInfo,
+    SummaryMaker, UndoCompactionRequest, UndoCompactionResponse,
 };
 use serde::Serialize;
 
 use super::choice::request;
 use super::connect::Target;
+use super::json::short_name;
 use super::{clock, output};
 use crate::exit::CliError;
 
@@ -56,9 +57,17 @@ pub(super) fn stands_for(summary: &SummaryInfo) -> String {
         output::counted(summary.turns, "turn", "turns"),
         summary.first_seq,
         summary.through_seq,
-        output::one_line(&summary.made_by, 60),
+        made_by(summary),
         clock::age(summary.made_at.as_ref()),
     )
+}
+
+/// What made a summary.
+pub(super) fn made_by(summary: &SummaryInfo) -> String {
+    match summary.made_by() {
+        SummaryMaker::Extractive => "extractive".to_owned(),
+        _ => output::one_line(&summary.model, 60),
+    }
 }
 
 /// Describes the state of compaction of a session. Empty if there is nothing to report.
@@ -67,8 +76,8 @@ pub(super) fn health(info: &CompactionInfo) -> String {
     if info.running {
         words.push("one is being made".to_owned());
     }
-    if info.breaker != "closed" && !info.breaker.is_empty() {
-        let breaker = output::printable(&info.breaker).replace('_', " ");
+    if matches!(info.breaker(), BreakerState::Open | BreakerState::HalfOpen) {
+        let breaker = short_name("BreakerState", info.breaker).replace('_', " ");
         words.push(format!("breaker {breaker}"));
     }
     match info.consecutive_failures {

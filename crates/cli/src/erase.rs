@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use memoird_proto::v1::{
-    EraseSessionRequest, EraseSubjectRequest, GetErasureRequest, GetErasureResponse,
-};
+use memoird_proto::v1::{EraseSessionRequest, EraseSubjectRequest, Erasure, GetErasureRequest};
 use tokio::time::sleep;
 
 use super::connect::Target;
@@ -52,7 +50,7 @@ pub(crate) async fn session(target: &Target, args: EraseArgs) -> Result<(), CliE
         generation: args.generation.unwrap_or_default(),
     };
     let begun = target.call(&request).await?;
-    wait(target, begun.job_id).await
+    wait(target, begun.erasure).await
 }
 
 pub(crate) async fn subject(target: &Target, args: EraseSubjectArgs) -> Result<(), CliError> {
@@ -65,7 +63,7 @@ pub(crate) async fn subject(target: &Target, args: EraseSubjectArgs) -> Result<(
         subject: args.subject,
     };
     let begun = target.call(&request).await?;
-    wait(target, begun.job_id).await
+    wait(target, begun.erasure).await
 }
 
 async fn may_go(what: &str, yes: bool) -> Result<bool, CliError> {
@@ -74,13 +72,12 @@ async fn may_go(what: &str, yes: bool) -> Result<bool, CliError> {
 }
 
 /// Waits until a job is done and prints its result. Interrupting the wait does not stop the job.
-async fn wait(target: &Target, job_id: String) -> Result<(), CliError> {
+async fn wait(target: &Target, begun: Option<Erasure>) -> Result<(), CliError> {
+    let Erasure { id, .. } = begun.unwrap_or_default();
     let progress = Progress::new(None);
     let erasure = loop {
-        let request = GetErasureRequest {
-            job_id: job_id.clone(),
-        };
-        let erasure = target.call(&request).await?;
+        let request = GetErasureRequest { id: id.clone() };
+        let erasure = target.call(&request).await?.erasure.unwrap_or_default();
         if erasure.done {
             break erasure;
         }
@@ -91,7 +88,7 @@ async fn wait(target: &Target, job_id: String) -> Result<(), CliError> {
                 what => format!("; {}", output::printable(what)),
             };
             let turns = output::count(turns);
-            format!("job {job_id}: {turns} turns erased{waits_for}")
+            format!("job {id}: {turns} turns erased{waits_for}")
         });
         sleep(POLL_INTERVAL).await;
     };
@@ -108,7 +105,7 @@ const ERASED: &[ListColumn] = &[
     ("commits", "erased.commits", Count),
 ];
 
-fn described(erasure: &GetErasureResponse) -> String {
+fn described(erasure: &Erasure) -> String {
     let counts = list::record(ERASED, erasure);
     if erasure.outside.is_empty() {
         return counts;

@@ -85,7 +85,7 @@ impl Exporter<'_> {
     async fn live(&mut self, session_id: String) -> Result<(), CliError> {
         let reply = session(self.target, session_id).await?;
         let info = reply.session.unwrap_or_default();
-        self.session(&info, Some(&reply.state_json)).await
+        self.session(&info, Some(&info.state_json)).await
     }
 
     async fn session(&mut self, info: &SessionInfo, state: Option<&str>) -> Result<(), CliError> {

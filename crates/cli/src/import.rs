@@ -11,7 +11,9 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use memoird_proto::v1::{AppendRequest, GetHistoryRequest, PatchStateRequest, SessionInfo, Turn};
+use memoird_proto::v1::{
+    AppendRequest, GetHistoryRequest, SessionInfo, Turn, UpdateSessionRequest,
+};
 use prost::Message;
 use serde::Deserialize;
 use serde_json::json;
@@ -341,16 +343,15 @@ impl Importer<'_> {
             return Ok(());
         }
         let options = if create { info } else { SessionInfo::default() };
-        let request = PatchStateRequest {
+        let request = UpdateSessionRequest {
             session_id,
-            create,
+            allow_missing: create,
             labels: options.labels,
             ttl_class: options.ttl_class,
             keep_all: options.keep_all.then_some(true),
-            replace: state.is_some(),
-            expected_version: state.is_some().then_some(0),
-            merge_patch_json: state.unwrap_or_default(),
-            ..PatchStateRequest::default()
+            expected_state_version: state.is_some().then_some(0),
+            state_json: state.unwrap_or_default(),
+            ..UpdateSessionRequest::default()
         };
         match self.target.call(&request).await {
             // It already has a state, from an earlier import or a newer one.

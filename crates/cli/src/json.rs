@@ -18,7 +18,7 @@ const SPARSE: [(&str, &str); 6] = [
     ("Turn", "seq role timestamp parts"),
     ("Part", ""),
     ("WatchEventsResponse", ""),
-    ("Event", "event_id time kind tenant session_id generation"),
+    ("Event", "event_id time tenant session_id generation"),
     ("Memory", "id subject kind visibility content importance"),
     ("MemorySource", ""),
 ];

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use clap::{Args, Subcommand};
 use memoird_proto::v1::{
     CopySessionRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest,
-    GetSessionResponse, HistoryScope, ListSessionsRequest, PatchStateRequest, RewindSessionRequest,
-    RewindSessionResponse, SessionInfo, Turn,
+    GetSessionResponse, HistoryScope, ListSessionsRequest, RewindSessionRequest,
+    RewindSessionResponse, SessionInfo, Turn, UpdateSessionRequest,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -263,10 +263,10 @@ fn rewound(reply: &RewindSessionResponse) -> String {
 }
 
 async fn give_labels(target: &Target, args: LabelArgs) -> Result<(), CliError> {
-    let request = PatchStateRequest {
+    let request = UpdateSessionRequest {
         session_id: args.id.clone(),
         labels: args.labels.into_iter().collect(),
-        ..PatchStateRequest::default()
+        ..UpdateSessionRequest::default()
     };
     target.call(&request).await?;
     let request = GetSessionRequest {

@@ -2,6 +2,8 @@
 //!
 //! Each session has its own, so that a failing session does not stop others.
 
+use serde::{Deserialize, Serialize};
+
 use crate::time::Steady;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +14,7 @@ pub struct BreakerPolicy {
     pub cool_down_ms: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum BreakerState {
     /// Everything is admitted.
     Closed,
@@ -46,7 +48,7 @@ impl Default for BreakerPolicy {
 }
 
 impl BreakerState {
-    /// Name in the API, metrics and events.
+    /// Name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",

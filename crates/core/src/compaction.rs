@@ -26,6 +26,8 @@ mod status;
 mod summary;
 pub mod transcript;
 
+use serde::{Deserialize, Serialize};
+
 pub use calls::is_change;
 pub use changes::{CompletedCall, changes};
 pub use merge::{ModelSections, SummaryCandidates, SummaryRoom, merge};
@@ -37,7 +39,7 @@ pub use standing::StandingInstruction;
 pub use status::{CompactionStatus, Failure};
 pub use summary::{CoveredTurns, Summary, SummaryBody, UserTurn, acknowledgement};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub enum Trigger {
     /// A window reached the soft watermark.
     Preemptive,
@@ -57,7 +59,7 @@ impl Trigger {
         Self::Command,
     ];
 
-    /// Name in metrics, events and logs.
+    /// Name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Preemptive => "preemptive",

@@ -30,7 +30,7 @@ pub enum CoreError {
         /// First 64 characters of the received text.
         text: String,
     },
-    #[error("job_id {text:?} is not one that EraseSession or EraseSubject gave")]
+    #[error("id {text:?} is not one that EraseSession or EraseSubject gave")]
     ErasureIdInvalid {
         /// First 64 characters of the received text.
         text: String,
@@ -287,7 +287,7 @@ impl CoreError {
             }
             Self::BudgetNotPositive { .. } => Field::Window("budget"),
             Self::UnknownModel { .. } => Field::Window("model"),
-            Self::ErasureIdInvalid { .. } => Field::Other("job_id"),
+            Self::ErasureIdInvalid { .. } => Field::Other("id"),
             Self::LeaseInvalid { .. } => Field::Other("lease"),
             Self::CurrentTurnTooLarge { .. } => return None,
         })

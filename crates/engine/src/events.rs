@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashlink::LinkedHashMap;
+use memoird_core::breaker::BreakerState;
 use memoird_core::change::EndReason;
+use memoird_core::compaction::Trigger;
 use memoird_core::ids::{Generation, HookName, SessionId, TenantId};
 use memoird_core::time::{Steady, Timestamp};
 use memoird_store::EventSubscription;
@@ -65,13 +67,14 @@ pub enum EventKind {
     Compacted {
         /// Number of the summary within its generation, from 1.
         number: u32,
-        /// Name of the trigger.
-        trigger: Cow<'static, str>,
+        trigger: Trigger,
         by: Box<str>,
         /// First turn that the summary newly covers.
         first_seq: u64,
         /// Last turn that the summary covers.
         through_seq: u64,
+        /// Number of turns that the summary covers.
+        turns: u64,
         /// Estimated tokens of the newly covered turns and of the previous summary.
         tokens_before: u64,
         /// Tokens of the summary.
@@ -79,12 +82,12 @@ pub enum EventKind {
     },
     /// No summary could be made. Nothing was changed.
     CompactionFailed {
-        trigger: Cow<'static, str>,
+        trigger: Trigger,
         reason: Cow<'static, str>,
         /// For operators.
         problem: String,
         /// State of the session's circuit breaker after the failure.
-        breaker: Cow<'static, str>,
+        breaker: BreakerState,
     },
     CompactionUndone {
         number: u32,

@@ -35,6 +35,7 @@ include!(concat!(env!("OUT_DIR"), "/unary_calls.rs"));
 
 #[cfg(feature = "server")]
 mod context;
+mod event;
 
 /// The contract for the server: a trait of every service, and all messages.
 ///

@@ -75,7 +75,7 @@ pub(crate) static RPCS: LazyLock<Vec<Rpc>> = LazyLock::new(|| {
         unary(Small, session::get_session),
         unary(Small, session::list_sessions),
         unary(Small, session::search_transcripts),
-        unary(Patch, session::patch_state),
+        unary(Patch, session::update_session),
         unary(Large, session::rewind_session),
         unary(Large, session::update_turn),
         unary(Small, session::copy_session),

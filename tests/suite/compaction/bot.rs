@@ -151,7 +151,7 @@ impl Bot {
         for _ in 0..120 {
             self.exchange().await;
             while let Some(event) = events.soon().await {
-                if event.kind == kind {
+                if event.word() == kind {
                     return event;
                 }
             }
@@ -337,4 +337,13 @@ pub(super) fn event_text(event: &Event, name: &str) -> String {
         .as_str()
         .unwrap_or_else(|| panic!("no {name} in {detail}"))
         .to_owned()
+}
+
+/// What made the summary of an event: `extractive`, or the provider and its model.
+#[track_caller]
+pub(super) fn event_maker(event: &Event) -> String {
+    match &*event_text(event, "made_by") {
+        "SUMMARY_MAKER_EXTRACTIVE" => "extractive".to_owned(),
+        _ => event_text(event, "model"),
+    }
 }

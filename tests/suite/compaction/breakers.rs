@@ -1,6 +1,6 @@
 //! Circuit breakers of sessions and of providers: how they open after failures and close again.
 
-use memoird_proto::v1::{CompactSessionRequest, CompactionInfo};
+use memoird_proto::v1::{BreakerState, CompactSessionRequest, CompactionInfo};
 use tonic::{Code, Status};
 
 use crate::harness::{
@@ -32,7 +32,7 @@ async fn opened(bot: &mut Bot, events: &mut Events) {
     for exchanges in 0.. {
         assert!(exchanges < 120, "{exchanges} exchanges and no open breaker");
         bot.exchange().await;
-        if state(bot).await.breaker == "open" {
+        if state(bot).await.breaker() == BreakerState::Open {
             break;
         }
     }
@@ -73,9 +73,9 @@ async fn open_breaker_makes_no_calls_until_trial_after_five_turns() {
         "{trials} trials in {turns} turns"
     );
     while let Some(event) = events.soon().await {
-        let is_failure = event.kind == "compaction_failed";
+        let is_failure = event.word() == "compaction_failed";
         assert!(
-            !is_failure || event_text(&event, "breaker") == "open",
+            !is_failure || event_text(&event, "breaker") == "BREAKER_STATE_OPEN",
             "a trial opens it again"
         );
     }
@@ -85,7 +85,7 @@ async fn open_breaker_makes_no_calls_until_trial_after_five_turns() {
     );
     provider.set_reply(SummaryReply::Well);
     bot.until(&mut events, "compacted").await;
-    assert_eq!(state(&mut bot).await.breaker, "closed");
+    assert_eq!(state(&mut bot).await.breaker(), BreakerState::Closed);
     assert_eq!(
         sum(&daemon, "memoird_compaction_breakers_open{", "").await,
         0
@@ -115,8 +115,8 @@ async fn breaker_state_survives_kill_and_stop() {
     }
     let before = state(&mut bot).await;
     assert_eq!(
-        (before.breaker.as_str(), before.consecutive_failures),
-        ("open", 3)
+        (before.breaker(), before.consecutive_failures),
+        (BreakerState::Open, 3)
     );
     for crash in [true, false] {
         let asked = provider.calls().len();
@@ -138,7 +138,7 @@ async fn breaker_state_survives_kill_and_stop() {
     provider.set_reply(SummaryReply::Well);
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.until(&mut events, "compacted").await;
-    assert_eq!(state(&mut bot).await.breaker, "closed");
+    assert_eq!(state(&mut bot).await.breaker(), BreakerState::Closed);
     bot.journal_is_whole().await;
 }
 
@@ -155,7 +155,7 @@ async fn cool_down_allows_trial_without_more_turns() {
     let event = bot.until(&mut events, "compaction_failed").await;
     assert_eq!(
         event_text(&event, "breaker"),
-        "open",
+        "BREAKER_STATE_OPEN",
         "the first failure is one too many"
     );
     provider.set_reply(SummaryReply::Well);
@@ -178,7 +178,7 @@ async fn failing_session_does_not_open_breaker_of_others() {
     let mut other = Bot::named(daemon.sessions(), "good");
     let event = other.until(&mut events, "compacted").await;
     assert_eq!(event.session_id, "good");
-    assert_eq!(state(&mut bot).await.breaker, "open");
+    assert_eq!(state(&mut bot).await.breaker(), BreakerState::Open);
     // A manual compaction is possible at any time.
     let asked = CompactSessionRequest {
         session_id: "bad".into(),
@@ -191,7 +191,7 @@ async fn failing_session_does_not_open_breaker_of_others() {
         .expect("a summary")
         .into_inner();
     assert!(made.is_new && made.summary_info.is_some());
-    assert_eq!(state(&mut bot).await.breaker, "closed");
+    assert_eq!(state(&mut bot).await.breaker(), BreakerState::Closed);
 }
 
 #[tokio::test]

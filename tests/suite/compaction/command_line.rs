@@ -66,7 +66,10 @@ async fn compact_command_makes_shows_and_undoes_summary() {
         json["summary_text"],
         bot.session_detail().await.summary_text
     );
-    assert_eq!(json["session"]["compaction"]["breaker"], "closed", "{json}");
+    assert_eq!(
+        json["session"]["compaction"]["breaker"], "BREAKER_STATE_CLOSED",
+        "{json}"
+    );
     assert_eq!(json["session"]["has_summary"], true, "{json}");
 
     let window = asked(&daemon, &["window", "chat"]).await;
@@ -120,7 +123,7 @@ async fn compact_command_makes_shows_and_undoes_summary() {
 /// The lines that `memoird watch` prints after the first event, up to one that contains `word`.
 async fn watched(daemon: &Daemon, word: &str) -> Vec<String> {
     let mut watching = Command::new(binary())
-        .args(["--addr", daemon.grpc_addr(), "watch", "--after", "1"])
+        .args(["--addr", daemon.grpc_addr(), "watch", "--after", "1-0"])
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()

@@ -1,8 +1,8 @@
 //! The rpcs `CompactSession` and `UndoCompaction`.
 
 use memoird_proto::v1::{
-    CompactSessionRequest, CompactSessionResponse, ResetSessionRequest, UndoCompactionRequest,
-    UndoCompactionResponse,
+    BreakerState, CompactSessionRequest, CompactSessionResponse, ResetSessionRequest, SummaryMaker,
+    UndoCompactionRequest, UndoCompactionResponse,
 };
 use tokio::task::JoinSet;
 use tonic::{Code, Response, Status};
@@ -77,7 +77,7 @@ async fn compact_keeps_requested_number_of_exchanges() {
             "{keep:?}"
         );
         let info = made.summary_info.expect("a summary");
-        assert_eq!((info.number, info.made_by.as_str()), (1, "extractive"));
+        assert_eq!((info.number, info.made_by()), (1, SummaryMaker::Extractive));
         assert_eq!(info.turns, first_kept - 1, "all of them");
         assert!(
             made.tokens_after < made.tokens_before,
@@ -95,7 +95,7 @@ async fn compact_keeps_requested_number_of_exchanges() {
         let window = bot_window(&mut bot, first_kept <= 24).await;
         assert_eq!(window, expected, "{keep:?}");
         let event = events.until("compacted").await.pop().expect("an event");
-        assert_eq!(detail(&event)["trigger"], "command");
+        assert_eq!(detail(&event)["trigger"], "COMPACTION_TRIGGER_COMMAND");
         bot.journal_is_whole().await;
         assert_eq!(
             live(&mut bot.client, "chat").await.len(),
@@ -499,7 +499,7 @@ async fn session_with_concurrent_compactions_stays_consistent() {
             .expect("its state");
         (!state.running).then_some(state)
     });
-    assert_eq!(state.await.breaker, "closed");
+    assert_eq!(state.await.breaker(), BreakerState::Closed);
     let generation = bot
         .session_detail()
         .await

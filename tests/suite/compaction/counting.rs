@@ -35,7 +35,10 @@ async fn large_token_count_triggers_compaction_before_estimate() {
         let mut bot = Bot::patient(&daemon);
         let mut events = Events::now(&mut daemon.sessions()).await;
         let event = bot.until(&mut events, "compacted").await;
-        assert_eq!(event_text(&event, "trigger"), "preemptive");
+        assert_eq!(
+            event_text(&event, "trigger"),
+            "COMPACTION_TRIGGER_PREEMPTIVE"
+        );
         let session = bot.session_detail().await.session.expect("a session");
         assert!(session.history_tokens < DUE, "{counter}: {session:?}");
         let asked = provider.counted();
@@ -62,7 +65,10 @@ async fn small_token_count_defers_compaction_and_is_cached() {
     for number in 1..=2_u64 {
         // Turns are always appended between two windows, which must not affect the decision.
         let event = bot.until(&mut events, "compacted").await;
-        assert_eq!(event_text(&event, "trigger"), "preemptive");
+        assert_eq!(
+            event_text(&event, "trigger"),
+            "COMPACTION_TRIGGER_PREEMPTIVE"
+        );
         assert_eq!(counted(&daemon, "made").await, number);
         let (_, tokens) = provider.counted().pop().expect("it is asked");
         assert!(tokens >= DUE, "by its own count: {tokens}");

@@ -4,6 +4,7 @@
 
 use crate::harness::{Daemon, Events, Summaries, SummaryReply, Wire, ask_as, detail, fails};
 use crate::windows::bot::report;
+use memoird_proto::v1::BreakerState;
 
 use super::bot::{Bot, counted, daemon, event_text, order, sum, summary};
 
@@ -40,7 +41,8 @@ async fn check_failures_then_recovery(wire: Wire, reply: SummaryReply, expected:
     let mut events = Events::now(&mut daemon.sessions()).await;
     for failure in 1..=3_u32 {
         let event = bot.until(&mut events, "compaction_failed").await;
-        let breaker = if failure == 3 { "open" } else { "closed" };
+        let breaker = if failure == 3 { "OPEN" } else { "CLOSED" };
+        let breaker = format!("BREAKER_STATE_{breaker}");
         assert_eq!(event_text(&event, "breaker"), breaker, "{event:?}");
         assert_eq!(event_text(&event, "reason"), expected.reason, "{event:?}");
         assert!(
@@ -92,8 +94,8 @@ async fn check_recovery(provider: &Summaries, daemon: &Daemon, bot: &mut Bot, ev
         .and_then(|session| session.compaction);
     let state = state.expect("its state");
     assert_eq!(
-        (state.breaker.as_str(), state.consecutive_failures),
-        ("closed", 0)
+        (state.breaker(), state.consecutive_failures),
+        (BreakerState::Closed, 0)
     );
     assert_eq!(state.last_error, "");
     assert_eq!(

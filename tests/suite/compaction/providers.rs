@@ -1,5 +1,6 @@
 //! A working provider, with each of the three APIs.
 
+use memoird_proto::v1::BreakerState;
 use serde_json::Value;
 
 use crate::harness::{
@@ -7,7 +8,9 @@ use crate::harness::{
 };
 use crate::windows::bot::report;
 
-use super::bot::{Bot, ROOMY, STRICT, counted, daemon, event_text, order, sum, summary};
+use super::bot::{
+    Bot, ROOMY, STRICT, counted, daemon, event_maker, event_text, order, sum, summary,
+};
 
 /// Asserts that a request follows the provider's API documentation.
 #[track_caller]
@@ -61,10 +64,13 @@ async fn check_three_summaries(wire: Wire) {
         assert_eq!(told_of["number"], number);
         assert_eq!(told_of["first_seq"], through_seq + 1);
         assert_eq!(
-            (event_text(&event, "by"), event.session_id.as_str()),
-            (wire.made_by().into(), "chat")
+            (event_maker(&event), event.session_id.as_str()),
+            (wire.made_by().to_owned(), "chat")
         );
-        assert_eq!(event_text(&event, "trigger"), "preemptive");
+        assert_eq!(
+            event_text(&event, "trigger"),
+            "COMPACTION_TRIGGER_PREEMPTIVE"
+        );
         assert!(
             told_of["tokens_before"].as_u64() > told_of["tokens_after"].as_u64(),
             "{told_of}"
@@ -74,7 +80,7 @@ async fn check_three_summaries(wire: Wire) {
         let window = bot.window().await;
         let info = report(&window).summary.clone().expect("a summary");
         assert_eq!((info.number, info.through_seq), (number, through_seq));
-        assert_eq!(info.made_by, wire.made_by());
+        assert_eq!(info.model, wire.made_by());
         assert!(
             report(&window).tokens_total <= 5_000,
             "a sixth is free: {window:?}"
@@ -86,8 +92,8 @@ async fn check_three_summaries(wire: Wire) {
             .and_then(|session| session.compaction)
             .expect("its state");
         assert_eq!(
-            (state.breaker.as_str(), state.consecutive_failures),
-            ("closed", 0)
+            (state.breaker(), state.consecutive_failures),
+            (BreakerState::Closed, 0)
         );
         assert_eq!((state.last_error.as_str(), state.summaries), ("", number));
         // The last summary still has the first one's facts: no other turn mentions order 1.
@@ -176,7 +182,7 @@ async fn appends_and_windows_continue_during_compaction() {
     provider.let_through(1);
     let made = loop {
         let event = events.next().await;
-        if event.kind == "compacted" {
+        if event.word() == "compacted" {
             break detail(&event);
         }
     };

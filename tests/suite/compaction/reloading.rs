@@ -4,7 +4,7 @@ use crate::harness::{
     Daemon, Events, Setup, Summaries, SummaryReply, Wire, detail, reload, try_reload,
 };
 
-use super::bot::{Bot, ROOMY, STRICT, event_text, sum};
+use super::bot::{Bot, ROOMY, STRICT, event_maker, event_text, sum};
 
 fn with(provider: &Summaries, wire: Wire) -> Setup {
     provider.setup(wire, "tries: 1,", STRICT).section(ROOMY)
@@ -28,7 +28,7 @@ async fn reload_changes_summarizer_for_next_summary() {
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compacted").await;
-    assert_eq!(event_text(&event, "by"), "anthropic:small");
+    assert_eq!(event_maker(&event), "anthropic:small");
     let asked = first.calls().len();
 
     daemon.rewrite(with(&second, Wire::OpenAi));
@@ -42,7 +42,7 @@ async fn reload_changes_summarizer_for_next_summary() {
     assert_eq!(refused, [""; 0]);
     let event = bot.until(&mut events, "compacted").await;
     assert_eq!(
-        (event_text(&event, "by"), detail(&event)["number"].clone()),
+        (event_maker(&event), detail(&event)["number"].clone()),
         ("openai:small".into(), 2.into())
     );
     assert_eq!((first.calls().len(), second.calls().len()), (asked, 1));
@@ -54,7 +54,7 @@ async fn reload_changes_summarizer_for_next_summary() {
     daemon.rewrite(Setup::default().section(ROOMY));
     reload(&mut daemon.admin()).await;
     let event = bot.until(&mut events, "compacted").await;
-    assert_eq!(event_text(&event, "by"), "extractive");
+    assert_eq!(event_maker(&event), "extractive");
     assert_eq!(second.calls().len(), 1);
     bot.journal_is_whole().await;
 }
@@ -75,9 +75,9 @@ async fn running_compaction_finishes_with_old_summarizer_after_reload() {
     reload(&mut daemon.admin()).await;
     first.let_through(1);
     let event = bot.until(&mut events, "compacted").await;
-    assert_eq!(event_text(&event, "by"), "anthropic:small");
+    assert_eq!(event_maker(&event), "anthropic:small");
     let event = bot.until(&mut events, "compacted").await;
-    assert_eq!(event_text(&event, "by"), "openai:small");
+    assert_eq!(event_maker(&event), "openai:small");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use memoird_proto::v1::{
     AppendRequest, BuildContextRequest, BuildContextResponse, MessageFormat, OmissionReason,
+    SummaryMaker,
 };
 use serde_json::{Value, json};
 
@@ -205,7 +206,10 @@ async fn talk(format: MessageFormat) {
                 assert_eq!(tokens, 0);
                 continue;
             };
-            assert!(tokens > 0 && info.made_by == "extractive", "{report:?}");
+            assert!(
+                tokens > 0 && info.made_by() == SummaryMaker::Extractive,
+                "{report:?}"
+            );
             let said = block(format, &messages);
             if info.number == last.0 {
                 assert_eq!(said, last.1, "to the byte, until the next one");
@@ -237,7 +241,7 @@ async fn talk(format: MessageFormat) {
     );
     let mut failed = Vec::new();
     while let Some(event) = events.soon().await {
-        if event.kind == "compaction_failed" {
+        if event.word() == "compaction_failed" {
             failed.push(event);
         }
     }
@@ -279,7 +283,7 @@ async fn full_history_is_summarized_before_turns_are_dropped() {
         ask(&mut bot.client, request).await;
         let mut found = None;
         while let Some(event) = events.soon().await {
-            if event.kind == "compacted" {
+            if event.word() == "compacted" {
                 found = Some(event);
             }
         }

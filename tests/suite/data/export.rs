@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use memoird_proto::v1::{
-    GetSessionRequest, GetSessionResponse, PatchStateRequest, RewindSessionRequest, Turn,
+    GetSessionRequest, RewindSessionRequest, SessionInfo, Turn, UpdateSessionRequest,
 };
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -31,13 +31,13 @@ fn conversation(name: &str) -> Vec<Turn> {
     ]
 }
 
-async fn detail(client: &mut Sessions, session: &str) -> GetSessionResponse {
+async fn detail(client: &mut Sessions, session: &str) -> SessionInfo {
     let request = GetSessionRequest {
         session_id: session.into(),
         include_state: true,
     };
     let reply = client.get_session(request).await.expect("a session");
-    reply.into_inner()
+    reply.into_inner().session.expect("a session")
 }
 
 #[tokio::test]
@@ -54,13 +54,12 @@ async fn export_and_import_move_tenant_and_repeated_import_adds_nothing() {
     for number in 0..600 {
         say(&mut client, "long", &number.to_string()).await;
     }
-    let patch = PatchStateRequest {
+    let patch = UpdateSessionRequest {
         session_id: "one".into(),
-        merge_patch_json: r#"{"mood": {"now": "fine"}, "price": 0.10}"#.into(),
-        expected_version: None,
-        ..PatchStateRequest::default()
+        state_patch_json: r#"{"mood": {"now": "fine"}, "price": 0.10}"#.into(),
+        ..UpdateSessionRequest::default()
     };
-    client.patch_state(patch).await.expect("patched");
+    client.update_session(patch).await.expect("patched");
     let exported = ask_as(&from, &["export"], "").await;
     assert_eq!(exported.code, Some(0), "{exported:?}");
     assert!(
@@ -100,11 +99,10 @@ async fn export_and_import_move_tenant_and_repeated_import_adds_nothing() {
             detail(&mut there, session).await,
         );
         assert_eq!(there.state_json, here.state_json);
-        let subject = |detail: GetSessionResponse| detail.session.expect("it").subject;
-        assert_eq!(subject(there), subject(here));
+        assert_eq!(there.subject, here.subject);
     }
     let state = detail(&mut there, "one").await;
-    let version = state.session.expect("it").state_version;
+    let version = state.state_version;
     assert_eq!(version, 1, "patched once: {}", state.state_json);
 
     // A session that has continued is left alone, and a different conversation is refused.
@@ -208,11 +206,11 @@ async fn durability_off_exports_sessions_in_memory() {
     }
 }
 
-fn patch(session: &str, json: &str) -> PatchStateRequest {
-    PatchStateRequest {
+fn patch(session: &str, json: &str) -> UpdateSessionRequest {
+    UpdateSessionRequest {
         session_id: session.into(),
-        merge_patch_json: json.into(),
-        ..PatchStateRequest::default()
+        state_patch_json: json.into(),
+        ..UpdateSessionRequest::default()
     }
 }
 
@@ -238,13 +236,13 @@ async fn repeated_import_keeps_newer_state() {
         say(&mut client, session, "hi").await;
     }
     let first = patch("stateful", r#"{"mood": "fine"}"#);
-    client.patch_state(first).await.expect("patched");
+    client.update_session(first).await.expect("patched");
     let file = exported(&from).await;
     import(&to, &file).await;
     let mut there = to.sessions();
     for session in ["stateful", "bare"] {
         let newer = patch(session, r#"{"mood": "better"}"#);
-        there.patch_state(newer).await.expect("patched");
+        there.update_session(newer).await.expect("patched");
     }
     let counts = import(&to, &file).await;
     assert_eq!(counts["turns_there"], 2, "{counts}");
@@ -333,19 +331,19 @@ async fn session_without_turns_is_exported_with_state_and_labels() {
     let with_classes = || Daemon::with(Setup::default().section(classes));
     let (from, to) = (with_classes().await, with_classes().await);
     let mut client = from.sessions();
-    let stateful = PatchStateRequest {
-        create: true,
+    let stateful = UpdateSessionRequest {
+        allow_missing: true,
         ..patch("stateful", r#"{"step":1}"#)
     };
-    let labelled = PatchStateRequest {
-        create: true,
+    let labelled = UpdateSessionRequest {
+        allow_missing: true,
         labels: [("app".to_owned(), "shop".to_owned())].into(),
         ttl_class: "long".into(),
         keep_all: Some(true),
         ..patch("labelled", "")
     };
     for request in [stateful, labelled] {
-        client.patch_state(request).await.expect("created");
+        client.update_session(request).await.expect("created");
     }
     let file = exported(&from).await;
     let mut there = to.sessions();
@@ -354,19 +352,19 @@ async fn session_without_turns_is_exported_with_state_and_labels() {
         assert_eq!(counts["sessions"], 2, "{counts}");
         let stateful = detail(&mut there, "stateful").await;
         assert_eq!(stateful.state_json, r#"{"step":1}"#);
-        let labelled = detail(&mut there, "labelled").await.session.expect("it");
+        let labelled = detail(&mut there, "labelled").await;
         assert_eq!(labelled.labels["app"], "shop");
         assert_eq!((&*labelled.ttl_class, labelled.keep_all), ("long", true));
         assert_eq!(labelled.state_version, 0);
     }
     // Existing settings are left unchanged.
-    let other = PatchStateRequest {
+    let other = UpdateSessionRequest {
         labels: [("app".to_owned(), "bank".to_owned())].into(),
         ..patch("labelled", "")
     };
-    there.patch_state(other).await.expect("patched");
+    there.update_session(other).await.expect("patched");
     import(&to, &file).await;
-    let labelled = detail(&mut there, "labelled").await.session.expect("it");
+    let labelled = detail(&mut there, "labelled").await;
     assert_eq!(labelled.labels["app"], "bank");
 }
 

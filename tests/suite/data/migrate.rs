@@ -1,8 +1,8 @@
 //! `memoird migrate`: sessions move to a database and back to a directory, as if by a restart.
 
 use memoird_proto::v1::{
-    DeliveryState, GetDocumentRequest, GetSessionRequest, GetSessionResponse, PatchStateRequest,
-    PutDocumentRequest, RetryHookDeliveryRequest, SearchTranscriptsRequest, Turn,
+    DeliveryState, GetDocumentRequest, GetSessionRequest, GetSessionResponse, PutDocumentRequest,
+    RetryHookDeliveryRequest, SearchTranscriptsRequest, Turn, UpdateSessionRequest,
     put_document_request,
 };
 
@@ -64,12 +64,12 @@ async fn migrate_to_database_and_back_preserves_sessions() {
     let mut client = daemon.sessions();
     let first = keyed("chat", "first", [user("go"), tool_uses(&["a"])]);
     client.append(first.clone()).await.expect("done");
-    let patch = PatchStateRequest {
+    let patch = UpdateSessionRequest {
         session_id: "chat".into(),
-        merge_patch_json: r#"{"mood":"good","n":1.50}"#.into(),
-        ..PatchStateRequest::default()
+        state_patch_json: r#"{"mood":"good","n":1.50}"#.into(),
+        ..UpdateSessionRequest::default()
     };
-    client.patch_state(patch).await.expect("patched");
+    client.update_session(patch).await.expect("patched");
     for text in ["\u{0} marmalade", &"large ".repeat(150_000)] {
         say(&mut client, "gone", text).await;
     }

@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use memoird_proto::DESCRIPTOR_POOL;
+use memoird_proto::prost_reflect::{DeserializeOptions, DynamicMessage};
 use memoird_proto::v1::{
-    AppendRequest, AppendResponse, BuildContextRequest, BuildContextResponse, DeliveryState,
-    GetHistoryRequest, GetHistoryResponse, GetManifestRequest, GetManifestResponse,
+    AppendRequest, AppendResponse, BreakerState, BuildContextRequest, BuildContextResponse,
+    DeliveryState, GetHistoryRequest, GetHistoryResponse, GetManifestRequest, GetManifestResponse,
     GetMemoryRequest, GetMemoryResponse, GetSessionRequest, GetSessionResponse,
     LeaseExtractionRequest, ListHookDeliveriesRequest, ListHookDeliveriesResponse,
     ListMemoriesRequest, ListMemoriesResponse, ListSessionsRequest, ListSessionsResponse, Memory,
-    Part, PatchStateRequest, RecallRequest, RecallResponse, RememberRequest, RememberResponse,
-    RetryHookDeliveryRequest, SessionInfo, Turn, UndoCompactionRequest,
+    Part, RecallRequest, RecallResponse, RememberRequest, RememberResponse,
+    RetryHookDeliveryRequest, SessionInfo, Turn, UndoCompactionRequest, UpdateSessionRequest,
 };
-use prost::Message;
+use prost::{Message, Name};
 use serde_json::Value;
 use tempfile::TempDir;
 use tonic::Code;
@@ -78,7 +78,7 @@ impl Old {
         let lists = calls.filter(|call| call["rpc"] == "ListSessions");
         lists
             .flat_map(|call| {
-                let answer: ListSessionsResponse = decoded(&call, "answer");
+                let answer: ListSessionsResponse = decoded(&call, "answered");
                 let of_tenant = answer.sessions.into_iter();
                 of_tenant.map(move |info| (field(&call, "tenant").to_owned(), info))
             })
@@ -113,9 +113,13 @@ fn key_of(tenant: &str) -> &'static str {
     }
 }
 
-fn decoded<M: Message + Default>(call: &Value, name: &str) -> M {
-    let bytes = STANDARD.decode(field(call, name)).expect("base64");
-    M::decode(&*bytes).expect("a message")
+fn decoded<M: Message + Name + Default>(call: &Value, name: &str) -> M {
+    let descriptor = DESCRIPTOR_POOL.get_message_by_name(&M::full_name());
+    // Older versions had fields that are gone.
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let (descriptor, json) = (descriptor.expect("known"), &call[name]);
+    let message = DynamicMessage::deserialize_with_options(descriptor, json, &options);
+    message.expect("JSON").transcode_to().expect("a message")
 }
 
 /// Repeats a recorded call, and asserts an equivalent reply.
@@ -127,7 +131,7 @@ async fn check_same_reply(daemon: &Daemon, call: &Value) {
     let context = format!("{} {} {}", call["tenant"], call["rpc"], call["asked"]);
     match field(call, "rpc") {
         "ListSessions" => {
-            let request: ListSessionsRequest = decoded(call, "request");
+            let request: ListSessionsRequest = decoded(call, "asked");
             let is = sessions.list_sessions(request).await;
             let (mut is, mut was) = both::<ListSessionsResponse>(is, call, &context);
             for list in [&mut is.sessions, &mut was.sessions] {
@@ -139,7 +143,7 @@ async fn check_same_reply(daemon: &Daemon, call: &Value) {
             assert_eq!(is, was, "{context}");
         }
         "GetSession" => {
-            let request: GetSessionRequest = decoded(call, "request");
+            let request: GetSessionRequest = decoded(call, "asked");
             let is = sessions.get_session(request).await;
             let (mut is, mut was) = both::<GetSessionResponse>(is, call, &context);
             is.session.iter_mut().for_each(timeless);
@@ -147,7 +151,7 @@ async fn check_same_reply(daemon: &Daemon, call: &Value) {
             assert_eq!(is, was, "{context}");
         }
         "GetHistory" => {
-            let request: GetHistoryRequest = decoded(call, "request");
+            let request: GetHistoryRequest = decoded(call, "asked");
             let is = sessions.get_history(request).await;
             let (mut is, was) = both::<GetHistoryResponse>(is, call, &context);
             // Older versions returned the session in `GetSession` only.
@@ -155,7 +159,7 @@ async fn check_same_reply(daemon: &Daemon, call: &Value) {
             assert_eq!(is, was, "{context}");
         }
         "BuildContext" => {
-            let request: BuildContextRequest = decoded(call, "request");
+            let request: BuildContextRequest = decoded(call, "asked");
             let is = sessions.build_context(request).await;
             let (is, was) = both::<BuildContextResponse>(is, call, &context);
             // Summaries and markers are worded differently now, and the first user turn is shown in
@@ -176,7 +180,7 @@ async fn check_same_reply(daemon: &Daemon, call: &Value) {
             assert_eq!(is.summary, was.summary, "{context}");
         }
         "ListHookDeliveries" => {
-            let request: ListHookDeliveriesRequest = decoded(call, "request");
+            let request: ListHookDeliveriesRequest = decoded(call, "asked");
             let is = admin.list_hook_deliveries(request).await;
             let (mut is, mut was) = both::<ListHookDeliveriesResponse>(is, call, &context);
             for delivery in is.deliveries.iter_mut().chain(&mut was.deliveries) {
@@ -185,26 +189,26 @@ async fn check_same_reply(daemon: &Daemon, call: &Value) {
             assert_eq!(is, was, "{context}");
         }
         "ListMemories" => {
-            let request: ListMemoriesRequest = decoded(call, "request");
+            let request: ListMemoriesRequest = decoded(call, "asked");
             let is = memories.list_memories(request).await;
             let (is, was) = both::<ListMemoriesResponse>(is, call, &context);
             assert_eq!(is.next_page_token, was.next_page_token, "{context}");
             check_same_memories(is.memories, was.memories, &context);
         }
         "GetMemory" => {
-            let request: GetMemoryRequest = decoded(call, "request");
+            let request: GetMemoryRequest = decoded(call, "asked");
             let is = memories.get_memory(request).await;
             let (is, was) = both::<GetMemoryResponse>(is, call, &context);
             check_same_memories(is.memory, was.memory, &context);
         }
         "GetManifest" => {
-            let request: GetManifestRequest = decoded(call, "request");
+            let request: GetManifestRequest = decoded(call, "asked");
             let is = memories.get_manifest(request).await;
             let (is, was) = both::<GetManifestResponse>(is, call, &context);
             assert_eq!(is, was, "{context}");
         }
         "Recall" => {
-            let request: RecallRequest = decoded(call, "request");
+            let request: RecallRequest = decoded(call, "asked");
             let is = memories.recall(request).await;
             let (is, was) = both::<RecallResponse>(is, call, &context);
             assert_eq!(
@@ -220,13 +224,13 @@ async fn check_same_reply(daemon: &Daemon, call: &Value) {
 
 /// The current and the recorded reply.
 #[track_caller]
-fn both<M: Message + Default>(
+fn both<M: Message + Name + Default>(
     is: Result<tonic::Response<M>, tonic::Status>,
     call: &Value,
     context: &str,
 ) -> (M, M) {
     let is = is.unwrap_or_else(|status| panic!("{context}: {status:?}"));
-    (is.into_inner(), decoded(call, "answer"))
+    (is.into_inner(), decoded(call, "answered"))
 }
 
 /// Removes fields that depend on the time of the call, or that the oldest version did not have.
@@ -234,7 +238,7 @@ fn timeless(info: &mut SessionInfo) {
     info.last_access = None;
     info.expires_at = None;
     let is_untouched = |one: &memoird_proto::v1::CompactionInfo| {
-        one.breaker == "closed" && one.summaries == 0 && one.consecutive_failures == 0
+        one.breaker() == BreakerState::Closed && one.summaries == 0 && one.consecutive_failures == 0
     };
     info.compaction = info.compaction.take().filter(|one| !is_untouched(one));
 }
@@ -338,16 +342,17 @@ async fn check_sessions(daemon: &Daemon, old: &Old) {
     }
     for state in old.list("states") {
         let mut client = daemon.sessions_of(key_of(field(&state, "tenant")));
-        let request = PatchStateRequest {
+        let request = UpdateSessionRequest {
             session_id: field(&state, "session").to_owned(),
-            merge_patch_json: r#"{"mood":"better"}"#.to_owned(),
-            expected_version: state["version"].as_u64(),
-            ..PatchStateRequest::default()
+            state_patch_json: r#"{"mood":"better"}"#.to_owned(),
+            expected_state_version: state["version"].as_u64(),
+            ..UpdateSessionRequest::default()
         };
-        let answer = client.patch_state(request).await.expect("patched");
+        let answer = client.update_session(request).await.expect("patched");
         let mut patched: Value = serde_json::from_str(field(&state, "json")).expect("JSON");
         patched["mood"] = "better".into();
-        let found: Value = serde_json::from_str(&answer.into_inner().state_json).expect("JSON");
+        let session = answer.into_inner().session.expect("a session");
+        let found: Value = serde_json::from_str(&session.state_json).expect("JSON");
         assert_eq!(found, patched);
     }
 }
@@ -564,7 +569,7 @@ async fn idempotency_keys_of_old_data_directory_are_still_known() {
         for call in old.list("keyed") {
             let key = key_of(field(&call, "tenant"));
             if call["rpc"] == "Append" {
-                let request: AppendRequest = decoded(&call, "request");
+                let request: AppendRequest = decoded(&call, "asked");
                 let is = daemon.sessions_of(key).append(request).await;
                 let (is, was) = both::<AppendResponse>(is, &call, name);
                 assert!(is.duplicate, "{name}");
@@ -574,7 +579,7 @@ async fn idempotency_keys_of_old_data_directory_are_still_known() {
                     "{name}"
                 );
             } else {
-                let request: RememberRequest = decoded(&call, "request");
+                let request: RememberRequest = decoded(&call, "asked");
                 let is = daemon.memories_of(key).remember(request).await;
                 let (is, was) = both::<RememberResponse>(is, &call, name);
                 assert_eq!(is.outcome, was.outcome, "{name}");

@@ -1,8 +1,8 @@
 //! Restarts: live sessions continue, and those that expired in the meantime are gone.
 
 use memoird_proto::v1::{
-    EndSessionRequest, GetSessionRequest, GetStatsRequest, ListSessionsRequest, PatchStateRequest,
-    ResetSessionRequest, SessionInfo,
+    EndSessionRequest, GetSessionRequest, GetStatsRequest, ListSessionsRequest,
+    ResetSessionRequest, SessionInfo, UpdateSessionRequest,
 };
 use tonic::Code;
 
@@ -25,17 +25,19 @@ async fn session_info(client: &mut Sessions, session: &str) -> SessionInfo {
 }
 
 async fn patch(client: &mut Sessions, json: &str) -> String {
-    let request = PatchStateRequest {
+    let request = UpdateSessionRequest {
         session_id: "chat".into(),
-        merge_patch_json: json.into(),
-        expected_version: None,
-        ..PatchStateRequest::default()
+        state_patch_json: json.into(),
+        expected_state_version: None,
+        ..UpdateSessionRequest::default()
     };
     client
-        .patch_state(request)
+        .update_session(request)
         .await
         .expect("patched")
         .into_inner()
+        .session
+        .expect("a session")
         .state_json
 }
 

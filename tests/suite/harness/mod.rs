@@ -62,4 +62,4 @@ pub(crate) use turns::{
     without_nonce,
 };
 pub(crate) use wait::{eventually, wall_ms};
-pub(crate) use watcher::{Events, detail};
+pub(crate) use watcher::{ALL, Events, detail};

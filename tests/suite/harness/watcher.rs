@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use memoird_proto::DESCRIPTOR_POOL;
+use memoird_proto::prost_reflect::{DynamicMessage, ReflectMessage, SerializeOptions};
 use memoird_proto::v1::{Event, WatchEventsRequest, WatchEventsResponse};
+use prost::{Message, Name};
 use serde_json::Value;
 use tonic::{Status, Streaming};
 
@@ -14,42 +17,42 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Events that were already sent arrive within this time.
 const SOON: Duration = Duration::from_millis(20);
 
+/// The cursor before all events that a daemon remembers.
+pub(crate) const ALL: &str = "1-0";
+
 #[derive(Debug)]
 pub(crate) struct Events(Streaming<WatchEventsResponse>);
 
 impl Events {
-    /// Subscribes after an event id. 0: from now on.
-    pub(crate) async fn of(
-        client: &mut Sessions,
-        after_event_id: u64,
-        all_tenants: bool,
-    ) -> Result<Self, Status> {
+    /// Subscribes after a cursor. Empty: from now on.
+    pub(crate) async fn after(client: &mut Sessions, cursor: &str) -> Result<Self, Status> {
         let request = WatchEventsRequest {
-            after_event_id,
-            all_tenants,
-            ..WatchEventsRequest::default()
+            after_cursor: cursor.to_owned(),
+            all_tenants: false,
+        };
+        Ok(Self(client.watch_events(request).await?.into_inner()))
+    }
+
+    /// Subscribes to all tenants from now on.
+    pub(crate) async fn of_all_tenants(client: &mut Sessions) -> Result<Self, Status> {
+        let request = WatchEventsRequest {
+            after_cursor: String::new(),
+            all_tenants: true,
         };
         Ok(Self(client.watch_events(request).await?.into_inner()))
     }
 
     /// Subscribes to the client's tenant from now on.
     pub(crate) async fn now(client: &mut Sessions) -> Self {
-        Self::of(client, 0, false).await.expect("it may watch")
+        Self::after(client, "").await.expect("it may watch")
     }
 
-    /// The id before the first event of the client's tenant since the daemon started.
+    /// The id before the oldest event of the client's tenant that the daemon remembers.
     ///
     /// At least one event must have happened.
     pub(crate) async fn epoch(client: &mut Sessions) -> u64 {
-        let mut all = Self::of(client, 1, false).await.expect("it may watch");
-        let mut missed = 0;
-        loop {
-            let next = all.message().await.expect("it goes on").expect("one");
-            missed += next.missed;
-            if let Some(event) = next.event {
-                return event.event_id - 1 - missed;
-            }
-        }
+        let mut all = Self::after(client, ALL).await.expect("it may watch");
+        all.next().await.event_id - 1
     }
 
     /// Returns the next message, or `None` at the end of the stream.
@@ -79,7 +82,7 @@ impl Events {
         let mut events = Vec::new();
         loop {
             let event = self.next().await;
-            let is_last = event.kind == kind;
+            let is_last = event.word() == kind;
             events.push(event);
             if is_last {
                 return events;
@@ -99,10 +102,24 @@ impl Events {
     }
 }
 
-#[track_caller]
+/// Details of an event by their proto names, those of a summary among them.
 pub(crate) fn detail(event: &Event) -> Value {
-    match event.detail_json.as_str() {
-        "" => Value::Null,
-        text => serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {event:?}")),
+    let options = SerializeOptions::new()
+        .use_proto_field_name(true)
+        .skip_default_fields(false)
+        .stringify_64_bit_integers(false);
+    let descriptor = DESCRIPTOR_POOL.get_message_by_name(&Event::full_name());
+    let bytes = event.encode_to_vec();
+    let message = DynamicMessage::decode(descriptor.expect("known"), &*bytes).expect("an event");
+    let kinds = message.descriptor().oneofs().next().expect("the kind");
+    let kind = kinds.fields().find(|field| message.has_field(field));
+    let kind = message.get_field(&kind.expect("a kind")).into_owned();
+    let kind = kind.as_message().expect("a message");
+    let detail = kind.serialize_with_options(serde_json::value::Serializer, &options);
+    let mut detail = detail.expect("JSON");
+    let fields = detail.as_object_mut().expect("an object");
+    if let Some(Value::Object(summary)) = fields.remove("summary") {
+        fields.extend(summary);
     }
+    detail
 }

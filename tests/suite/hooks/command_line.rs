@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use crate::harness::{
-    Daemon, Events, Outcome, Setup, append, ask_as, binary, eventually, fails, run, say, user,
+    Daemon, Outcome, Setup, append, ask_as, binary, eventually, fails, run, say, user,
 };
 
 /// Number of events per tenant that the daemon retains.
@@ -96,9 +96,9 @@ async fn watch_prints_events_from_creation_to_end() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
     say(&mut client, "before", "hi").await;
-    // Start after the first event, so that later events arrive whenever the watch connects.
-    let first = Events::epoch(&mut client).await + 1;
-    let mut watch = Watch::start(daemon.grpc_addr(), &["--after", &first.to_string()]);
+    // From the first event on, so that later events arrive whenever the watch connects.
+    let mut watch = Watch::start(daemon.grpc_addr(), &["--after", "1-0"]);
+    assert!(watch.line().await.contains("created         before"));
     assert!(
         watch
             .line()
@@ -118,21 +118,23 @@ async fn watch_prints_events_from_creation_to_end() {
     assert!(watch.line().await.ends_with("  turns 1-2"));
     assert!(watch.line().await.ends_with("  by command"));
 
-    let after = ["--after", &first.to_string(), "--json"];
+    let mut watch = Watch::start(daemon.grpc_addr(), &["--after", "1-0", "--json"]);
+    let created: Value = serde_json::from_str(&watch.line().await).expect("JSON");
+    let after = [
+        "--after",
+        created["cursor"].as_str().expect("a cursor"),
+        "--json",
+    ];
     let mut watch = Watch::start(daemon.grpc_addr(), &after);
     let event: Value = serde_json::from_str(&watch.line().await).expect("JSON");
+    let created_id = created["event"]["event_id"].as_u64().expect("an id");
+    assert_eq!(event["event"]["event_id"], created_id + 1);
     assert_eq!(
-        (&event["event"]["event_id"], &event["event"]["kind"]),
-        (&json!(first + 1), &json!("appended"))
-    );
-    let detail = event["event"]["detail_json"].as_str().expect("a detail");
-    let detail: Value = serde_json::from_str(detail).expect("JSON");
-    assert_eq!(
-        detail,
-        json!({"first_seq": 1, "last_seq": 1, "dropped_turns": 0})
+        event["event"]["appended"],
+        json!({"first_seq": 1, "last_seq": 1, "dropped_turns": 0, "client_ids": []})
     );
     let ended: Value = serde_json::from_str(&watch.line_with("END_REASON").await).expect("JSON");
-    assert_eq!(ended["event"]["reason"], "END_REASON_ENDED");
+    assert_eq!(ended["event"]["ended"]["reason"], "END_REASON_ENDED");
 }
 
 #[tokio::test]
@@ -140,26 +142,28 @@ async fn watch_reports_missed_events_and_watch_all_requires_admin() {
     let setup = Setup::default().section("journal: { durability: \"off\" }");
     let daemon = Daemon::with(setup.clone()).await;
     let mut client = daemon.sessions();
-    for number in 0..EVENTS_MAX {
+    say(&mut client, "chat", "the first").await;
+    let mut watch = Watch::start(daemon.grpc_addr(), &["--after", "1-0", "--json"]);
+    let created: Value = serde_json::from_str(&watch.line().await).expect("JSON");
+    let first = created["cursor"].as_str().expect("a cursor");
+    for number in 1..EVENTS_MAX {
         say(&mut client, "chat", &number.to_string()).await;
     }
-    // The session's start is one event more than the appends.
-    let first = (Events::epoch(&mut client).await + 1).to_string();
-    let mut watch = Watch::start(daemon.grpc_addr(), &["--after", &first]);
+    let mut watch = Watch::start(daemon.grpc_addr(), &["--after", first]);
     assert!(
         watch.line().await.contains("appended"),
         "the oldest that is kept"
     );
     say(&mut client, "chat", "one more").await;
     say(&mut client, "chat", "and another").await;
-    let mut watch = Watch::start(daemon.grpc_addr(), &["--after", &first]);
+    let mut watch = Watch::start(daemon.grpc_addr(), &["--after", first]);
     assert_eq!(watch.line().await, "… 2 events missed");
     assert!(watch.line().await.contains("appended        chat  turn 3"));
 
     let daemon = Daemon::with(setup.two_tenants("", "")).await;
     let refused = ask_as(&daemon, &["watch", "--all"], Setup::BETA).await;
     fails(&refused, 77, "ROLE_REQUIRED");
-    let both = ask_as(&daemon, &["watch", "--all", "--after", "3"], Setup::ADMIN).await;
+    let both = ask_as(&daemon, &["watch", "--all", "--after", "1-0"], Setup::ADMIN).await;
     fails(&both, 2, "--after");
 }
 
@@ -172,7 +176,7 @@ async fn watch_reconnects_after_daemon_restart_and_exits_on_closed_pipe() {
     daemon.stop().await;
     daemon.restart_with(setup).await;
     say(&mut daemon.sessions(), "chat", "hi").await;
-    let mut watch = Watch::start(&addr, &["--after", "1"]);
+    let mut watch = Watch::start(&addr, &["--after", "1-0"]);
     // The cursor is of no known start, so the watch returns all events.
     assert!(watch.line().await.contains("created"));
     assert!(watch.line().await.contains("turn 1"));

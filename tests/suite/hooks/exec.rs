@@ -2,8 +2,8 @@
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    DeliveryState, GetSessionRequest, PatchStateRequest, ResetSessionRequest, Role,
-    SweepNowRequest, Turn,
+    DeliveryState, GetSessionRequest, ResetSessionRequest, Role, SweepNowRequest, Turn,
+    UpdateSessionRequest,
 };
 use serde_json::{Value, json};
 
@@ -118,12 +118,12 @@ async fn ended_session_is_delivered_with_dropped_turns() {
     }
     assert!(dropped > 10, "{dropped} dropped");
     assert!(live(&mut client, "telegram:4711").await.len() <= 9);
-    let patch = PatchStateRequest {
+    let patch = UpdateSessionRequest {
         session_id: "telegram:4711".to_owned(),
-        merge_patch_json: r#"{"lang": "de", "n": 1.50}"#.to_owned(),
+        state_patch_json: r#"{"lang": "de", "n": 1.50}"#.to_owned(),
         ..Default::default()
     };
-    client.patch_state(patch).await.expect("patched");
+    client.update_session(patch).await.expect("patched");
     let generation = end(&mut client, "telegram:4711").await;
     all_delivered(&mut daemon.admin()).await;
     let all = delivered(&daemon);

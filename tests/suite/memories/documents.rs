@@ -592,17 +592,11 @@ async fn erasure_reports_documents_as_outside_its_scope() {
             .erase_subject(request.clone())
             .await
             .expect("begun");
-        let job_id = job.into_inner().job_id;
+        let job = job.into_inner().erasure.expect("an erasure");
         let erased = eventually("it is erased", async || {
-            let request = GetErasureRequest {
-                job_id: job_id.clone(),
-            };
-            let erasure = sessions
-                .get_erasure(request)
-                .await
-                .expect("a job")
-                .into_inner();
-            erasure.done.then_some(erasure)
+            let request = GetErasureRequest { id: job.id.clone() };
+            let found = sessions.get_erasure(request).await.expect("a job");
+            found.into_inner().erasure.filter(|erasure| erasure.done)
         })
         .await;
         let outside = erased.outside.iter();

@@ -77,8 +77,8 @@ async fn extraction_stores_facts_and_reports_events_and_metrics() {
     assert_eq!(memory.source.expect("a source").seqs, [1]);
     let learned: Vec<Event> = events.until("learned").await;
     let told = detail(learned.last().expect("the event"));
-    let numbers =
-        ["first_seq", "through_seq", "kept", "refused", "tokens"].map(|name| told[name].as_u64());
+    let numbers = ["first_seq", "through_seq", "accepted", "rejected", "tokens"]
+        .map(|name| told[name].as_u64());
     assert_eq!(numbers, [1, 2, 1, 1, 1_234].map(Some), "{told}");
     let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
     for line in [
@@ -229,14 +229,17 @@ async fn learn_dry_run_prints_facts_and_refusals() {
     for piece in [
         "turns 1 to 1, 1200 tokens in, 34 out, by openai:small",
         "- would be created: [user] Likes tea (turns 1)",
-        "- refused, SECRET: [user] (looks like a secret) (turns 1)",
+        "- refused, secret: [user] (looks like a secret) (turns 1)",
     ] {
         assert!(text.contains(piece), "{piece} is not in {text}");
     }
     assert!(memories_of(&mut daemon.memories(), "ann").await.is_empty());
     let done = ask_as(&daemon, &["--json", "memory", "learn", "chat"], "").await;
     let done: Value = serde_json::from_str(&done.stdout).expect("JSON");
-    assert_eq!(done["facts"][1]["refused"], "SECRET", "{done}");
+    assert_eq!(
+        done["facts"][1]["rejection"], "FACT_REJECTION_SECRET",
+        "{done}"
+    );
     assert_eq!(learnt(&daemon, 1).await, ["Likes tea"]);
     let nothing = ask_as(&daemon, &["memory", "learn", "chat"], "").await;
     assert!(

@@ -2,8 +2,8 @@
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    AppendRequest, GetHistoryRequest, MessageFormat, Part, PatchStateRequest, Role, ToolResult,
-    Turn,
+    AppendRequest, GetHistoryRequest, MessageFormat, Part, Role, ToolResult, Turn,
+    UpdateSessionRequest,
 };
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -49,7 +49,7 @@ async fn malformed_messages_are_refused_by_every_method() {
     }
     let methods = [
         "SessionService/Append",
-        "SessionService/PatchState",
+        "SessionService/UpdateSession",
         "SessionService/RewindSession",
         "SessionService/UpdateTurn",
         "SessionService/CopySession",
@@ -413,18 +413,18 @@ async fn deeply_nested_json_is_refused() {
             }
         }
         for json in [deep.clone(), format!(r#"{{"a":{deep}}}"#)] {
-            let patch = PatchStateRequest {
+            let patch = UpdateSessionRequest {
                 session_id: "chat".into(),
-                merge_patch_json: json,
-                expected_version: None,
-                ..PatchStateRequest::default()
+                state_patch_json: json,
+                expected_state_version: None,
+                ..UpdateSessionRequest::default()
             };
             // The deeper one also exceeds the size limit, which is checked first.
             let (code, reason) = match depth {
                 1_000 => (Code::InvalidArgument, "STATE_INVALID"),
                 _ => (Code::ResourceExhausted, "REQUEST_TOO_LARGE"),
             };
-            refused(client.patch_state(patch).await, code, reason);
+            refused(client.update_session(patch).await, code, reason);
         }
         let odd = Turn {
             extra_json: format!(r#"{{"a":{deep}}}"#),
@@ -511,14 +511,13 @@ async fn state_and_request_sizes_are_limited() {
     let daemon = Daemon::with(small.section("limits: { state_bytes: 1KiB }")).await;
     let mut client = daemon.sessions();
     say(&mut client, "chat", "hi").await;
-    let patch = |length: usize| PatchStateRequest {
+    let patch = |length: usize| UpdateSessionRequest {
         session_id: "chat".into(),
-        merge_patch_json: format!(r#"{{"a":"{}"}}"#, "x".repeat(length)),
-        expected_version: None,
-        ..PatchStateRequest::default()
+        state_patch_json: format!(r#"{{"a":"{}"}}"#, "x".repeat(length)),
+        ..UpdateSessionRequest::default()
     };
-    client.patch_state(patch(1_000)).await.expect("it fits");
-    let large = client.patch_state(patch(1_100)).await;
+    client.update_session(patch(1_000)).await.expect("it fits");
+    let large = client.update_session(patch(1_100)).await;
     refused(large, Code::InvalidArgument, "STATE_TOO_LARGE");
     let huge = append("chat", [user(&"x".repeat(300 << 10))]);
     let said = refused(
@@ -530,7 +529,7 @@ async fn state_and_request_sizes_are_limited() {
         said.contains("262144") || said.contains("256"),
         "it says the limit: {said}"
     );
-    let huge = client.patch_state(patch(300 << 10)).await;
+    let huge = client.update_session(patch(300 << 10)).await;
     refused(huge, Code::ResourceExhausted, "REQUEST_TOO_LARGE");
     check_service_works(&daemon).await;
 }

@@ -230,18 +230,17 @@ async fn log_contains_no_keys_and_no_message_text() {
         .append(keyed("chat", words[1], [user(words[0])]))
         .await
         .expect("done");
-    let patch = memoird_proto::v1::PatchStateRequest {
+    let patch = memoird_proto::v1::UpdateSessionRequest {
         session_id: "chat".into(),
-        merge_patch_json: format!("{{\"k\":{:?}}}", words[2]),
-        expected_version: None,
+        state_patch_json: format!("{{\"k\":{:?}}}", words[2]),
         ..Default::default()
     };
-    client.patch_state(patch.clone()).await.expect("patched");
-    let bad = memoird_proto::v1::PatchStateRequest {
-        merge_patch_json: words[3].into(),
+    client.update_session(patch.clone()).await.expect("patched");
+    let bad = memoird_proto::v1::UpdateSessionRequest {
+        state_patch_json: words[3].into(),
         ..patch
     };
-    client.patch_state(bad).await.expect_err("no JSON");
+    client.update_session(bad).await.expect_err("no JSON");
     daemon
         .sessions_of("a-wrong-key-b0bb")
         .append(append("chat", []))

@@ -1,6 +1,6 @@
 //! Rate limits and request sizes: refusals name the limit, and other clients are not affected.
 
-use memoird_proto::v1::{GetSessionRequest, ListSessionsRequest, PatchStateRequest};
+use memoird_proto::v1::{GetSessionRequest, ListSessionsRequest, UpdateSessionRequest};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
@@ -137,20 +137,20 @@ async fn requests_without_turns_have_smaller_size_limit() {
         Code::InvalidArgument,
         "ID_INVALID",
     );
-    let patch = |json: String| PatchStateRequest {
+    let patch = |json: String| UpdateSessionRequest {
         session_id: "chat".into(),
-        merge_patch_json: json,
-        expected_version: None,
-        ..PatchStateRequest::default()
+        state_patch_json: json,
+        expected_state_version: None,
+        ..UpdateSessionRequest::default()
     };
     let text = |bytes: usize| format!("{{\"k\":{:?}}}", "x".repeat(bytes));
     client
-        .patch_state(patch(text(60 << 10)))
+        .update_session(patch(text(60 << 10)))
         .await
         .expect("as large as a state");
-    let answer = client.patch_state(patch(text(100 << 10))).await;
+    let answer = client.update_session(patch(text(100 << 10))).await;
     refused(answer, Code::InvalidArgument, "STATE_TOO_LARGE");
-    let answer = client.patch_state(patch(text(200 << 10))).await;
+    let answer = client.update_session(patch(text(200 << 10))).await;
     refused(answer, too_large.0, too_large.1);
     client
         .append(append("chat", [user(&"x".repeat(500 << 10))]))

@@ -73,7 +73,7 @@ async fn reload_accepts_new_key_and_revokes_old_key_and_its_watches() {
         events.ending().await.expect("it ends").code(),
         Code::Unauthenticated
     );
-    Events::of(&mut old, 0, false)
+    Events::after(&mut old, "")
         .await
         .expect_err("a revoked key");
 

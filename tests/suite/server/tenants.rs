@@ -1,10 +1,10 @@
 //! Tenant isolation: no tenant can read, change or end another's sessions.
 
 use memoird_proto::v1::{
-    CompactSessionRequest, CopySessionRequest, EndSessionRequest, EraseSessionRequest, Erased,
-    GetHistoryRequest, GetSessionRequest, GetStatsRequest, HistoryScope, ListSessionsRequest,
-    PatchStateRequest, ResetSessionRequest, ResolveRecallToolRequest, RewindSessionRequest,
-    SweepNowRequest, UndoCompactionRequest, UpdateTurnRequest,
+    CompactSessionRequest, CopySessionRequest, EndSessionRequest, EraseSessionRequest,
+    ErasedCounts, GetHistoryRequest, GetSessionRequest, GetStatsRequest, HistoryScope,
+    ListSessionsRequest, ResetSessionRequest, ResolveRecallToolRequest, RewindSessionRequest,
+    SweepNowRequest, UndoCompactionRequest, UpdateSessionRequest, UpdateTurnRequest,
 };
 use tonic::Code;
 
@@ -43,13 +43,13 @@ async fn check_session_is_invisible(other_tenant: &mut Sessions, session: &str, 
         };
         refused(other_tenant.get_history(read).await, code, reason);
     }
-    let patch = PatchStateRequest {
+    let patch = UpdateSessionRequest {
         session_id: id(),
-        merge_patch_json: r#"{"by":"a stranger"}"#.into(),
-        expected_version: None,
-        ..PatchStateRequest::default()
+        state_patch_json: r#"{"by":"a stranger"}"#.into(),
+        expected_state_version: None,
+        ..UpdateSessionRequest::default()
     };
-    refused(other_tenant.patch_state(patch).await, code, reason);
+    refused(other_tenant.update_session(patch).await, code, reason);
     for keep_exchanges in [None, Some(0)] {
         let compact = CompactSessionRequest {
             session_id: id(),
@@ -104,7 +104,8 @@ async fn check_session_is_invisible(other_tenant: &mut Sessions, session: &str, 
             generation: named.into(),
         };
         let erased = other_tenant.erase_session(erase).await.expect("an answer");
-        assert_eq!(erased.into_inner().erased, Some(Erased::default()));
+        let erasure = erased.into_inner().erasure.expect("an erasure");
+        assert_eq!(erasure.erased, Some(ErasedCounts::default()));
     }
     let mut into = keyed(session, "k", [user("into your life")]);
     into.expected_generation = generation.into();

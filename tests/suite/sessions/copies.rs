@@ -2,7 +2,7 @@
 
 use memoird_proto::v1::{
     BuildContextRequest, CopySessionRequest, CopySessionResponse, EndSessionRequest,
-    GetSessionRequest, PatchStateRequest, RewindSessionRequest, Turn,
+    GetSessionRequest, RewindSessionRequest, Turn, UpdateSessionRequest,
 };
 use tonic::{Code, Response, Status};
 
@@ -43,10 +43,9 @@ async fn state_of(client: &mut Sessions, session: &str) -> (String, String, Stri
         include_state: true,
     };
     let answer = client.get_session(request).await.expect("it lives");
-    let answer = answer.into_inner();
-    let mut session = answer.session.expect("a session");
+    let mut session = answer.into_inner().session.expect("a session");
     let topic = session.labels.remove("topic").unwrap_or_default();
-    (answer.state_json, session.subject, topic)
+    (session.state_json, session.subject, topic)
 }
 
 async fn fill(client: &mut Sessions) {
@@ -58,13 +57,12 @@ async fn fill(client: &mut Sessions) {
     said.labels.insert("topic".into(), "tea".into());
     said.state_patch_json = r#"{"step":2,"none":null}"#.into();
     client.append(said).await.expect("said");
-    let keep_nulls = PatchStateRequest {
+    let keep_nulls = UpdateSessionRequest {
         session_id: "chat".into(),
-        merge_patch_json: r#"{"step":2,"none":null}"#.into(),
-        replace: true,
-        ..PatchStateRequest::default()
+        state_json: r#"{"step":2,"none":null}"#.into(),
+        ..UpdateSessionRequest::default()
     };
-    client.patch_state(keep_nulls).await.expect("patched");
+    client.update_session(keep_nulls).await.expect("patched");
 }
 
 #[tokio::test]

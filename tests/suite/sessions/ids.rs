@@ -2,7 +2,7 @@
 
 use memoird_proto::v1::{
     EndSessionRequest, GetHistoryRequest, GetSessionRequest, ListSessionsRequest,
-    PatchStateRequest, ResetSessionRequest,
+    ResetSessionRequest, UpdateSessionRequest,
 };
 use tonic::Code;
 
@@ -51,13 +51,13 @@ async fn ids_with_any_characters_work_in_every_call() {
             .expect("it lives")
             .into_inner();
         assert_eq!(seen.session.expect("a session").session_id, id);
-        let patch = PatchStateRequest {
+        let patch = UpdateSessionRequest {
             session_id: id.into(),
-            merge_patch_json: serde_json::json!({ id: id }).to_string(),
-            expected_version: Some(0),
-            ..PatchStateRequest::default()
+            state_patch_json: serde_json::json!({ id: id }).to_string(),
+            expected_state_version: Some(0),
+            ..UpdateSessionRequest::default()
         };
-        client.patch_state(patch).await.expect("patched");
+        client.update_session(patch).await.expect("patched");
     }
     let mut listed = Vec::new();
     let mut page = ListSessionsRequest {
@@ -135,13 +135,13 @@ async fn empty_or_too_long_id_is_refused_by_every_call() {
             ..GetHistoryRequest::default()
         };
         refused(client.get_history(read).await, code, reason);
-        let patch = PatchStateRequest {
+        let patch = UpdateSessionRequest {
             session_id: id(),
-            merge_patch_json: "{}".into(),
-            expected_version: None,
-            ..PatchStateRequest::default()
+            state_patch_json: "{}".into(),
+            expected_state_version: None,
+            ..UpdateSessionRequest::default()
         };
-        refused(client.patch_state(patch).await, code, reason);
+        refused(client.update_session(patch).await, code, reason);
         let reset = ResetSessionRequest {
             session_id: id(),
             run_hooks: false,
@@ -177,7 +177,7 @@ async fn invalid_utf8_is_refused() {
         "Append",
         "GetSession",
         "GetHistory",
-        "PatchState",
+        "UpdateSession",
         "ResetSession",
         "EndSession",
     ] {

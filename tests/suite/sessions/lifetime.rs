@@ -1,6 +1,6 @@
 //! Session lifetime: TTL and session caps.
 
-use memoird_proto::v1::{EndReason, GetSessionRequest, PatchStateRequest, SweepNowRequest};
+use memoird_proto::v1::{EndReason, GetSessionRequest, SweepNowRequest, UpdateSessionRequest};
 use tonic::Code;
 
 use crate::harness::{Daemon, Sessions, Setup, eventually, journal, say, stats};
@@ -74,13 +74,13 @@ async fn tenant_at_session_cap_evicts_longest_idle_session() {
     }
     // Appends and patches touch a session. Reading `b` does not.
     say(&mut client, "a", "again").await;
-    let patch = PatchStateRequest {
+    let patch = UpdateSessionRequest {
         session_id: "c".into(),
-        merge_patch_json: "{}".into(),
-        expected_version: None,
-        ..PatchStateRequest::default()
+        state_patch_json: "{}".into(),
+        expected_state_version: None,
+        ..UpdateSessionRequest::default()
     };
-    client.patch_state(patch).await.expect("patched");
+    client.update_session(patch).await.expect("patched");
     assert!(generation(&mut client, "b").await.is_some());
     say(&mut client, "d", "hi").await;
     assert!(

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use memoird_proto::v1::{
-    AppendRequest, GetSessionRequest, ListSessionsRequest, ListSessionsResponse, PatchStateRequest,
-    ResetSessionRequest, SessionInfo, SessionOrder,
+    AppendRequest, GetSessionRequest, ListSessionsRequest, ListSessionsResponse,
+    ResetSessionRequest, SessionInfo, SessionOrder, UpdateSessionRequest,
 };
 use tonic::{Code, Response, Status};
 
@@ -81,34 +81,41 @@ async fn labels_are_set_by_append_or_patch_and_survive_kill() {
         assert_eq!(first.labels, labels([("app", "shop"), ("v", "1")]));
         let later = append_info(&mut client, saying("chat", "", labels([("v", "")]))).await;
         assert_eq!(later.labels, labels([("app", "shop")]));
-        let patch = PatchStateRequest {
+        let patch = UpdateSessionRequest {
             session_id: "chat".into(),
             labels: labels([("lang", "de")]),
-            ..PatchStateRequest::default()
+            ..UpdateSessionRequest::default()
         };
         let patched = client
-            .patch_state(patch)
+            .update_session(patch)
             .await
             .expect("patched")
-            .into_inner();
+            .into_inner()
+            .session
+            .expect("a session");
         assert_eq!(
-            (&*patched.state_json, patched.version),
+            (&*patched.state_json, patched.state_version),
             ("{}", 0),
             "the state stays"
         );
-        let both = PatchStateRequest {
+        let both = UpdateSessionRequest {
             session_id: "new".into(),
-            merge_patch_json: r#"{"a":1}"#.into(),
+            state_patch_json: r#"{"a":1}"#.into(),
             labels: labels([("lang", "fr")]),
-            create: true,
-            ..PatchStateRequest::default()
+            allow_missing: true,
+            ..UpdateSessionRequest::default()
         };
         let patched = client
-            .patch_state(both)
+            .update_session(both)
             .await
             .expect("patched")
-            .into_inner();
-        assert_eq!((&*patched.state_json, patched.version), (r#"{"a":1}"#, 1));
+            .into_inner()
+            .session
+            .expect("a session");
+        assert_eq!(
+            (&*patched.state_json, patched.state_version),
+            (r#"{"a":1}"#, 1)
+        );
         if durability == "sync" {
             daemon.kill9().await;
             daemon.restart().await;
@@ -170,14 +177,14 @@ async fn invalid_labels_are_refused_with_their_whole_request() {
     );
     say(&mut client, "chat", "hello").await;
     for (bad, reason) in cases {
-        let patch = PatchStateRequest {
+        let patch = UpdateSessionRequest {
             session_id: "chat".into(),
-            merge_patch_json: r#"{"a":1}"#.into(),
+            state_patch_json: r#"{"a":1}"#.into(),
             labels: bad,
-            ..PatchStateRequest::default()
+            ..UpdateSessionRequest::default()
         };
         refused(
-            client.patch_state(patch).await,
+            client.update_session(patch).await,
             Code::InvalidArgument,
             reason,
         );
@@ -425,13 +432,13 @@ async fn list_with_large_states_returns_small_pages_and_all_sessions() {
     let large = "x".repeat(60_000);
     let ids: Vec<String> = (10..90).map(|number| format!("chat-{number}")).collect();
     for id in &ids {
-        let request = PatchStateRequest {
+        let request = UpdateSessionRequest {
             session_id: id.clone(),
-            merge_patch_json: format!(r#"{{"a":"{large}"}}"#),
-            create: true,
-            ..PatchStateRequest::default()
+            state_patch_json: format!(r#"{{"a":"{large}"}}"#),
+            allow_missing: true,
+            ..UpdateSessionRequest::default()
         };
-        client.patch_state(request).await.expect("patched");
+        client.update_session(request).await.expect("patched");
     }
     let orders = [SessionOrder::Newest, SessionOrder::Oldest, SessionOrder::Id];
     for order in orders {

@@ -1,8 +1,8 @@
 //! Per-session options: the TTL class, and keeping the whole history.
 
 use memoird_proto::v1::{
-    AppendRequest, BuildContextRequest, GetSessionRequest, PatchStateRequest, SessionInfo,
-    SweepNowRequest, window_policy,
+    AppendRequest, BuildContextRequest, GetSessionRequest, SessionInfo, SweepNowRequest,
+    UpdateSessionRequest, window_policy,
 };
 use tonic::Code;
 
@@ -55,17 +55,17 @@ async fn ttl_class_determines_expiry_across_kill_and_reload() {
     })
     .await;
     // A patch changes the class and reports the unchanged state.
-    let patch = PatchStateRequest {
+    let patch = UpdateSessionRequest {
         session_id: "default".into(),
         ttl_class: "week".into(),
-        ..PatchStateRequest::default()
+        ..UpdateSessionRequest::default()
     };
     let patched = client
-        .patch_state(patch)
+        .update_session(patch)
         .await
         .expect("patched")
         .into_inner();
-    assert_eq!(patched.version, 0);
+    assert_eq!(patched.session.expect("a session").state_version, 0);
     daemon.kill9().await;
     daemon.restart().await;
     client = daemon.sessions();
@@ -197,12 +197,12 @@ async fn keep_all_session_drops_no_turns_while_windows_are_cut() {
     let told = refused(large, Code::FailedPrecondition, "HISTORY_FULL");
     assert!(told.contains("max_history_bytes"), "{told}");
     assert_eq!(live(&mut client, "all").await.len(), 40);
-    let patch = PatchStateRequest {
+    let patch = UpdateSessionRequest {
         session_id: "all".into(),
         keep_all: Some(false),
-        ..PatchStateRequest::default()
+        ..UpdateSessionRequest::default()
     };
-    client.patch_state(patch).await.expect("patched");
+    client.update_session(patch).await.expect("patched");
     let answer = say(&mut client, "all", "last").await;
     assert_eq!(answer.dropped_turns, 36);
     assert!(!answer.session.expect("a session").keep_all);

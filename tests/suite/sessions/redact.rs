@@ -2,14 +2,14 @@
 
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    BuildContextRequest, CompactSessionRequest, GetSessionRequest, RewindSessionRequest,
-    SearchTranscriptsRequest, Turn, UpdateTurnRequest, UpdateTurnResponse,
+    BuildContextRequest, CompactSessionRequest, GetSessionRequest, MessageFormat,
+    RewindSessionRequest, SearchTranscriptsRequest, Turn, UpdateTurnRequest, UpdateTurnResponse,
 };
 use tonic::{Code, Response, Status};
 
 use crate::harness::{
     Daemon, Sessions, Setup, append, assistant, eventually, files_with, journal, keyed, live,
-    refused, say, text_of, tool_results, tool_uses, user,
+    refused, refused_code, refused_field, say, text_of, tool_results, tool_uses, user,
 };
 
 /// Occurs in no other test and in no library.
@@ -77,6 +77,50 @@ async fn check_text_is_gone(daemon: &Daemon, client: &mut Sessions) {
     assert!(!window.contains(SECRET), "{window}");
     assert!(!detail.contains(SECRET), "{detail}");
     assert_eq!(found(daemon, SECRET).await, 0);
+}
+
+#[tokio::test]
+async fn update_takes_message_of_provider() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let turns = [user("one"), assistant("two")];
+    client.append(append("chat", turns)).await.expect("said");
+    let with = |messages_json: &str| UpdateTurnRequest {
+        session_id: "chat".into(),
+        seq: 2,
+        messages_json: messages_json.into(),
+        format: MessageFormat::Openai.into(),
+        ..UpdateTurnRequest::default()
+    };
+    let updated = client
+        .update_turn(with(r#"[{"role": "assistant", "content": "2"}]"#))
+        .await
+        .expect("updated");
+    assert_eq!(text_of(&updated.into_inner().turn.expect("a turn")), "2");
+    assert_eq!(texts(&live(&mut client, "chat").await), ["one", "2"]);
+
+    let two = r#"[{"role": "assistant", "content": "2"}, {"role": "user", "content": "3"}]"#;
+    let both = UpdateTurnRequest {
+        turn: Some(assistant("2")),
+        ..with("[]")
+    };
+    let no_format = UpdateTurnRequest {
+        format: MessageFormat::Unspecified.into(),
+        ..with(two)
+    };
+    for (request, reason, field) in [
+        (both, "TURNS_AMBIGUOUS", "messages_json"),
+        (with(two), "TURN_INVALID", "messages_json"),
+        (with("[]"), "TURN_INVALID", "messages_json"),
+        (with("[{}]"), "MESSAGES_INVALID", "messages_json[0].role"),
+        (with(""), "TURN_INVALID", "turn"),
+        (no_format, "FORMAT_INVALID", "format"),
+    ] {
+        let status = client.update_turn(request).await.expect_err("refused");
+        assert_eq!(refused_code(&status), reason, "{status:?}");
+        assert_eq!(refused_field(&status), field, "{status:?}");
+    }
+    assert_eq!(texts(&live(&mut client, "chat").await), ["one", "2"]);
 }
 
 #[tokio::test]

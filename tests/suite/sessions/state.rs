@@ -2,34 +2,45 @@
 
 use memoird_proto::v1::{
     AppendRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest, HistoryScope,
-    ListSessionsRequest, PatchStateRequest, PatchStateResponse, ResetSessionRequest,
+    ListSessionsRequest, ResetSessionRequest, SessionInfo, UpdateSessionRequest,
+    UpdateSessionResponse,
 };
+use prost_types::FieldMask;
 use tonic::{Code, Response, Status};
 
-use crate::harness::{Daemon, Sessions, append, journal, keyed, live, refused, say, text_of, user};
+use crate::harness::{
+    Daemon, Sessions, Setup, append, journal, keyed, live, refused, refused_code, refused_field,
+    say, text_of, user,
+};
 
 /// A patch with an idempotency key.
-fn named(key: &str, json: &str) -> PatchStateRequest {
-    PatchStateRequest {
+fn named(key: &str, json: &str) -> UpdateSessionRequest {
+    UpdateSessionRequest {
         session_id: "chat".into(),
-        merge_patch_json: json.into(),
+        state_patch_json: json.into(),
         idempotency_key: key.into(),
-        ..PatchStateRequest::default()
+        ..UpdateSessionRequest::default()
     }
+}
+
+/// The state of a reply and its version.
+fn state(reply: &UpdateSessionResponse) -> (&str, u64) {
+    let session = reply.session.as_ref().expect("a session");
+    (&session.state_json, session.state_version)
 }
 
 async fn patch(
     client: &mut Sessions,
     json: &str,
     version: Option<u64>,
-) -> Result<Response<PatchStateResponse>, Status> {
-    let request = PatchStateRequest {
+) -> Result<Response<UpdateSessionResponse>, Status> {
+    let request = UpdateSessionRequest {
         session_id: "chat".into(),
-        merge_patch_json: json.into(),
-        expected_version: version,
-        ..PatchStateRequest::default()
+        state_patch_json: json.into(),
+        expected_state_version: version,
+        ..UpdateSessionRequest::default()
     };
-    client.patch_state(request).await
+    client.update_session(request).await
 }
 
 #[tokio::test]
@@ -51,20 +62,17 @@ async fn merge_patches_change_state_and_version() {
         ("{}", r#"{"a":{"c":[3]},"n":1.50}"#),
         (r#"{"a":null,"n":null}"#, "{}"),
     ];
-    for (version, (json, state)) in (0..).zip(steps) {
+    for (version, (json, expected)) in (0..).zip(steps) {
         let patched = patch(&mut client, json, Some(version))
             .await
             .expect("patched")
             .into_inner();
-        assert_eq!(
-            (&*patched.state_json, patched.version),
-            (state, version + 1)
-        );
+        assert_eq!(state(&patched), (expected, version + 1));
     }
     let stale = patch(&mut client, r#"{"a":1}"#, Some(3)).await;
     let said = refused(stale, Code::Aborted, "STALE_STATE_VERSION");
     assert!(said.contains('4'), "it says the version: {said}");
-    for bad in ["", "[]", "7", "null", "{", "{\"a\":}", "{} {}"] {
+    for bad in [" ", "[]", "7", "null", "{", "{\"a\":}", "{} {}"] {
         refused(
             patch(&mut client, bad, None).await,
             Code::InvalidArgument,
@@ -132,7 +140,7 @@ async fn reset_starts_new_generation_without_history_and_state() {
         .await
         .expect("patched")
         .into_inner();
-    assert_eq!(patched.state_json, "{}");
+    assert_eq!(state(&patched).0, "{}");
     let said = say(&mut client, "chat", "after").await;
     assert_eq!(said.first_seq, 1);
     assert_eq!(
@@ -243,17 +251,15 @@ async fn unknown_generation_is_not_found() {
 async fn patch_can_create_session_and_replace_state() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
-    let whole = |json: &str| PatchStateRequest {
+    let whole = |json: &str| UpdateSessionRequest {
         session_id: "chat".into(),
-        merge_patch_json: json.into(),
-        create: true,
-        replace: true,
-        ..PatchStateRequest::default()
+        state_json: json.into(),
+        allow_missing: true,
+        ..UpdateSessionRequest::default()
     };
     for (version, json) in [(1, r#"{"a":null,"b":1}"#), (2, r#"{"c":null}"#)] {
-        let state = client.patch_state(whole(json)).await.expect("patched");
-        let state = state.into_inner();
-        assert_eq!((&*state.state_json, state.version), (json, version));
+        let reply = client.update_session(whole(json)).await.expect("patched");
+        assert_eq!(state(reply.get_ref()), (json, version));
     }
     assert!(live(&mut client, "chat").await.is_empty());
     say(&mut client, "other", "hi").await;
@@ -269,6 +275,80 @@ async fn patch_can_create_session_and_replace_state() {
         .map(|session| session.state_json)
         .collect();
     assert_eq!(states, ["{}", r#"{"c":null}"#]);
+}
+
+#[tokio::test]
+async fn update_mask_selects_and_resets_fields() {
+    let classes = "short_term: { ttl_classes: { week: 7d } }";
+    let daemon = Daemon::with(Setup::default().section(classes)).await;
+    let mut client = daemon.sessions();
+    let masked = |paths: &[&str]| UpdateSessionRequest {
+        session_id: "chat".into(),
+        update_mask: Some(FieldMask {
+            paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+        }),
+        state_json: r#"{"a":1}"#.into(),
+        labels: [("mood".to_owned(), "good".to_owned())].into(),
+        ttl_class: "week".into(),
+        keep_all: Some(true),
+        allow_missing: true,
+        ..UpdateSessionRequest::default()
+    };
+    let mut update = async |request: UpdateSessionRequest| {
+        let reply = client.update_session(request).await.expect("updated");
+        let session = reply.into_inner().session.expect("a session");
+        let label = session.labels.get("mood").cloned().unwrap_or_default();
+        (
+            session.state_json,
+            label,
+            session.ttl_class,
+            session.keep_all,
+        )
+    };
+    let seen = |state: &str, mood: &str, class: &str, keep_all| {
+        (
+            state.to_owned(),
+            mood.to_owned(),
+            class.to_owned(),
+            keep_all,
+        )
+    };
+    let labels = update(masked(&["labels"])).await;
+    assert_eq!(labels, seen("{}", "good", "", false));
+    let all = UpdateSessionRequest {
+        update_mask: None,
+        ..masked(&[])
+    };
+    assert_eq!(update(all).await, seen(r#"{"a":1}"#, "good", "week", true));
+    let none = UpdateSessionRequest {
+        state_json: String::new(),
+        ttl_class: String::new(),
+        keep_all: None,
+        ..masked(&["state_json", "ttl_class", "keep_all"])
+    };
+    assert_eq!(update(none).await, seen("{}", "good", "", false));
+
+    let both = UpdateSessionRequest {
+        state_patch_json: "{}".into(),
+        ..masked(&["state_json"])
+    };
+    for (request, reason, field) in [
+        (masked(&["subject"]), "UPDATE_MASK_INVALID", "update_mask"),
+        (masked(&[]), "UPDATE_MASK_INVALID", "update_mask"),
+        (both, "STATE_INVALID", "state_patch_json"),
+        (
+            UpdateSessionRequest {
+                state_json: "[]".into(),
+                ..masked(&["state_json"])
+            },
+            "STATE_INVALID",
+            "state_json",
+        ),
+    ] {
+        let status = client.update_session(request).await.expect_err("refused");
+        assert_eq!(refused_code(&status), reason);
+        assert_eq!(refused_field(&status), field);
+    }
 }
 
 #[tokio::test]
@@ -320,37 +400,38 @@ async fn append_with_state_patch_is_atomic() {
         include_state: true,
     };
     let session = client.get_session(request).await.expect("it lives");
-    assert_eq!(session.into_inner().state_json, r#"{"step":1}"#);
+    let session = session.into_inner().session.expect("a session");
+    assert_eq!(session.state_json, r#"{"step":1}"#);
 }
 
 #[tokio::test]
 async fn patch_with_idempotency_key_applies_once() {
     let mut daemon = Daemon::start().await;
     let mut client = daemon.sessions();
-    let expecting = |version| PatchStateRequest {
-        expected_version: Some(version),
-        create: true,
+    let expecting = |version| UpdateSessionRequest {
+        expected_state_version: Some(version),
+        allow_missing: true,
         ..named("first", r#"{"a":1}"#)
     };
-    let first = client.patch_state(expecting(0)).await;
+    let first = client.update_session(expecting(0)).await;
     assert!(!first.expect("patched").into_inner().duplicate);
-    let labels = PatchStateRequest {
+    let labels = UpdateSessionRequest {
         labels: [("mood".to_owned(), "good".to_owned())].into(),
         ..named("labels", "")
     };
-    let labelled = client.patch_state(labels.clone()).await;
+    let labelled = client.update_session(labels.clone()).await;
     let labelled = labelled.expect("labelled").into_inner();
-    assert_eq!((labelled.version, labelled.duplicate), (1, false));
+    assert_eq!((state(&labelled).1, labelled.duplicate), (1, false));
     patch(&mut client, r#"{"a":2}"#, Some(1))
         .await
         .expect("patched");
     for how in ["at once", "after a restart"] {
         for request in [expecting(0), labels.clone()] {
-            let again = client.patch_state(request).await;
+            let again = client.update_session(request).await;
             let again = again.unwrap_or_else(|status| panic!("{how}: {status:?}"));
             let again = again.into_inner();
             assert!(again.duplicate, "{how}");
-            assert_eq!((&*again.state_json, again.version), (r#"{"a":2}"#, 2));
+            assert_eq!(state(&again), (r#"{"a":2}"#, 2));
         }
         daemon.kill9().await;
         daemon.restart().await;
@@ -359,14 +440,14 @@ async fn patch_with_idempotency_key_applies_once() {
     for other in [
         named("first", r#"{"a":3}"#),
         named("labels", "{}"),
-        PatchStateRequest {
-            replace: true,
-            ..named("first", r#"{"a":1}"#)
+        UpdateSessionRequest {
+            state_json: r#"{"a":1}"#.into(),
+            ..named("first", "")
         },
     ] {
         let reason = "IDEMPOTENCY_KEY_REUSED";
         refused(
-            client.patch_state(other).await,
+            client.update_session(other).await,
             Code::InvalidArgument,
             reason,
         );
@@ -379,12 +460,13 @@ async fn patch_with_idempotency_key_applies_once() {
     };
     client.end_session(end).await.expect("ended");
     // The duplicate does not start a new generation.
-    let late = client.patch_state(expecting(0)).await;
+    let late = client.update_session(expecting(0)).await;
     let late = late.expect("answered").into_inner();
-    assert_eq!(
-        (&*late.state_json, late.version, late.duplicate),
-        ("{}", 0, true)
-    );
+    let expected = SessionInfo {
+        session_id: "chat".into(),
+        ..SessionInfo::default()
+    };
+    assert_eq!((late.session, late.duplicate), (Some(expected), true));
     let gone = patch(&mut client, "{}", None).await;
     refused(gone, Code::NotFound, "SESSION_NOT_FOUND");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::bot::{ask, outline, report, window_request, words};
+use super::bot::{ask, head_tail, outline, report, sliding, window_request, words};
 use super::plain;
 use crate::harness::{Daemon, Setup, append, ask_as, assistant, fails, reload, user};
 
@@ -129,8 +129,8 @@ async fn reload_changes_policy_and_models_of_next_window() {
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
     let before = ask(&mut client, window_request()).await;
     assert_eq!(
-        (before.turns.len(), report(&before).policy.as_str()),
-        (40, "head_tail")
+        (before.turns.len(), report(&before).policy),
+        (40, head_tail(0))
     );
     daemon.rewrite(context(
         "policy: sliding_window, turns: 3, default_model: ours, \
@@ -141,8 +141,8 @@ async fn reload_changes_policy_and_models_of_next_window() {
     let after = ask(&mut client, window_request()).await;
     let report_after = report(&after);
     assert_eq!(
-        (report_after.policy.as_str(), report_after.model.as_str()),
-        ("sliding_window", "ours")
+        (report_after.policy, report_after.model.as_str()),
+        (sliding(3), "ours")
     );
     assert_eq!(report_after.input_budget, 30_000 - 3_750 - 7_500);
     assert_eq!(outline(&after), "[elision] 38 39 40");

@@ -257,13 +257,13 @@ SEARCH_TRANSCRIPTS: Call[SearchTranscriptsRequest, SearchTranscriptsResponse] = 
     w.read_search_transcripts_response,
     session_pb2.SearchTranscriptsResponse,
 )
-PATCH_STATE: Call[PatchStateRequest, PatchStateResponse] = Call(
-    "/memoird.v1.SessionService/PatchState",
+UPDATE_SESSION: Call[UpdateSessionRequest, UpdateSessionResponse] = Call(
+    "/memoird.v1.SessionService/UpdateSession",
     True,
-    w.write_patch_state_request,
-    session_pb2.PatchStateRequest,
-    w.read_patch_state_response,
-    session_pb2.PatchStateResponse,
+    w.write_update_session_request,
+    session_pb2.UpdateSessionRequest,
+    w.read_update_session_response,
+    session_pb2.UpdateSessionResponse,
 )
 REWIND_SESSION: Call[RewindSessionRequest, RewindSessionResponse] = Call(
     "/memoird.v1.SessionService/RewindSession",
@@ -1014,35 +1014,37 @@ class SyncCalls:
         )
         return self._call(SEARCH_TRANSCRIPTS, request, timeout)
 
-    def patch_state(
+    def update_session(
         self,
         session_id: str,
-        merge_patch_json: Json = "",
-        expected_version: int | None = None,
+        state_patch_json: Json = "",
+        state_json: Json = "",
         *,
-        create: bool = False,
-        replace: bool = False,
         labels: Mapping[str, str] = MappingProxyType({}),
         ttl_class: str = "",
         keep_all: bool | None = None,
+        update_mask: Sequence[str] = (),
+        expected_state_version: int | None = None,
+        allow_missing: bool = False,
         idempotency_key: str = "",
         timeout: float | None = None,
-    ) -> PatchStateResponse:
-        """Changes the state of a live session, a free-form JSON object, by an RFC 7396 merge
-        patch. Touches the session.
+    ) -> UpdateSessionResponse:
+        """Changes the state (a free-form JSON object), the labels, `ttl_class` or `keep_all` of a
+        live session, atomically. Touches the session.
         """
-        request = PatchStateRequest(
+        request = UpdateSessionRequest(
             session_id=session_id,
-            merge_patch_json=merge_patch_json,
-            expected_version=expected_version,
-            create=create,
-            replace=replace,
+            state_patch_json=state_patch_json,
+            state_json=state_json,
             labels=labels,
             ttl_class=ttl_class,
             keep_all=keep_all,
+            update_mask=update_mask,
+            expected_state_version=expected_state_version,
+            allow_missing=allow_missing,
             idempotency_key=idempotency_key,
         )
-        return self._call(PATCH_STATE, request, timeout)
+        return self._call(UPDATE_SESSION, request, timeout)
 
     def rewind_session(
         self,
@@ -1090,6 +1092,8 @@ class SyncCalls:
         expected_generation: str = "",
         client_id: str = "",
         idempotency_key: str = "",
+        messages_json: Json = "",
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
         timeout: float | None = None,
     ) -> UpdateTurnResponse:
         """Replaces the content of a turn of a live session permanently. When it returns, the old
@@ -1108,6 +1112,8 @@ class SyncCalls:
             expected_generation=expected_generation,
             client_id=client_id,
             idempotency_key=idempotency_key,
+            messages_json=messages_json,
+            format=format,
         )
         return self._call(UPDATE_TURN, request, timeout)
 
@@ -1247,21 +1253,20 @@ class SyncCalls:
 
     def get_erasure(
         self,
-        job_id: str,
+        id: str,
         *,
         timeout: float | None = None,
     ) -> GetErasureResponse:
         """Returns the progress or the result of an erasure. The last 10,000 are available."""
         request = GetErasureRequest(
-            job_id=job_id,
+            id=id,
         )
         return self._call(GET_ERASURE, request, timeout)
 
     def watch_events(
         self,
-        after_event_id: int = 0,
+        after_cursor: str,
         all_tenants: bool = False,
-        after_cursor: str = "",
         *,
         timeout: float | None = None,
     ) -> Iterator[WatchEventsResponse]:
@@ -1270,9 +1275,8 @@ class SyncCalls:
         reads nothing for 30 seconds is disconnected (WATCHER_TOO_SLOW).
         """
         request = WatchEventsRequest(
-            after_event_id=after_event_id,
-            all_tenants=all_tenants,
             after_cursor=after_cursor,
+            all_tenants=all_tenants,
         )
         return self._stream(WATCH_EVENTS, request, timeout)
 
@@ -1936,35 +1940,37 @@ class AsyncCalls:
         )
         return await self._call(SEARCH_TRANSCRIPTS, request, timeout)
 
-    async def patch_state(
+    async def update_session(
         self,
         session_id: str,
-        merge_patch_json: Json = "",
-        expected_version: int | None = None,
+        state_patch_json: Json = "",
+        state_json: Json = "",
         *,
-        create: bool = False,
-        replace: bool = False,
         labels: Mapping[str, str] = MappingProxyType({}),
         ttl_class: str = "",
         keep_all: bool | None = None,
+        update_mask: Sequence[str] = (),
+        expected_state_version: int | None = None,
+        allow_missing: bool = False,
         idempotency_key: str = "",
         timeout: float | None = None,
-    ) -> PatchStateResponse:
-        """Changes the state of a live session, a free-form JSON object, by an RFC 7396 merge
-        patch. Touches the session.
+    ) -> UpdateSessionResponse:
+        """Changes the state (a free-form JSON object), the labels, `ttl_class` or `keep_all` of a
+        live session, atomically. Touches the session.
         """
-        request = PatchStateRequest(
+        request = UpdateSessionRequest(
             session_id=session_id,
-            merge_patch_json=merge_patch_json,
-            expected_version=expected_version,
-            create=create,
-            replace=replace,
+            state_patch_json=state_patch_json,
+            state_json=state_json,
             labels=labels,
             ttl_class=ttl_class,
             keep_all=keep_all,
+            update_mask=update_mask,
+            expected_state_version=expected_state_version,
+            allow_missing=allow_missing,
             idempotency_key=idempotency_key,
         )
-        return await self._call(PATCH_STATE, request, timeout)
+        return await self._call(UPDATE_SESSION, request, timeout)
 
     async def rewind_session(
         self,
@@ -2012,6 +2018,8 @@ class AsyncCalls:
         expected_generation: str = "",
         client_id: str = "",
         idempotency_key: str = "",
+        messages_json: Json = "",
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
         timeout: float | None = None,
     ) -> UpdateTurnResponse:
         """Replaces the content of a turn of a live session permanently. When it returns, the old
@@ -2030,6 +2038,8 @@ class AsyncCalls:
             expected_generation=expected_generation,
             client_id=client_id,
             idempotency_key=idempotency_key,
+            messages_json=messages_json,
+            format=format,
         )
         return await self._call(UPDATE_TURN, request, timeout)
 
@@ -2169,21 +2179,20 @@ class AsyncCalls:
 
     async def get_erasure(
         self,
-        job_id: str,
+        id: str,
         *,
         timeout: float | None = None,
     ) -> GetErasureResponse:
         """Returns the progress or the result of an erasure. The last 10,000 are available."""
         request = GetErasureRequest(
-            job_id=job_id,
+            id=id,
         )
         return await self._call(GET_ERASURE, request, timeout)
 
     def watch_events(
         self,
-        after_event_id: int = 0,
+        after_cursor: str,
         all_tenants: bool = False,
-        after_cursor: str = "",
         *,
         timeout: float | None = None,
     ) -> AsyncIterator[WatchEventsResponse]:
@@ -2192,8 +2201,7 @@ class AsyncCalls:
         reads nothing for 30 seconds is disconnected (WATCHER_TOO_SLOW).
         """
         request = WatchEventsRequest(
-            after_event_id=after_event_id,
-            all_tenants=all_tenants,
             after_cursor=after_cursor,
+            all_tenants=all_tenants,
         )
         return self._stream(WATCH_EVENTS, request, timeout)

@@ -1285,7 +1285,7 @@ def read_learned_fact(m):
     it.kind = t.MemoryKind(m.kind)
     it.content = m.content
     it.seqs = list(m.seqs)
-    it.refused = m.refused
+    it.rejection = t.FactRejection(m.rejection)
     it.notes = list(m.notes)
     it.result = read_remember_response(m.result) if m.HasField('result') else None
     it.supersedes_id = m.supersedes_id
@@ -1297,7 +1297,7 @@ def write_learned_fact(it):
         kind=write_number(it.kind),
         content=it.content,
         seqs=write_list(it.seqs),
-        refused=it.refused,
+        rejection=write_number(it.rejection),
         notes=write_list(it.notes),
         result=None if it.result is None else write_remember_response(it.result),
         supersedes_id=it.supersedes_id,
@@ -1422,7 +1422,7 @@ def write_session_info(it):
 
 def read_compaction_info(m):
     it = new(t.CompactionInfo)
-    it.breaker = m.breaker
+    it.breaker = t.BreakerState(m.breaker)
     it.consecutive_failures = m.consecutive_failures
     it.last_error = m.last_error
     it.running = m.running
@@ -1433,7 +1433,7 @@ def read_compaction_info(m):
 
 def write_compaction_info(it):
     return session_pb2.CompactionInfo(
-        breaker=it.breaker,
+        breaker=write_number(it.breaker),
         consecutive_failures=it.consecutive_failures,
         last_error=it.last_error,
         running=it.running,
@@ -1449,7 +1449,8 @@ def read_summary_info(m):
     it.through_seq = m.through_seq
     it.turns = m.turns
     it.made_at = read_time(m.made_at) if m.HasField('made_at') else None
-    it.made_by = m.made_by
+    it.made_by = t.SummaryMaker(m.made_by)
+    it.model = m.model
     return it
 
 
@@ -1460,7 +1461,8 @@ def write_summary_info(it):
         through_seq=it.through_seq,
         turns=it.turns,
         made_at=None if it.made_at is None else write_time(it.made_at),
-        made_by=it.made_by,
+        made_by=write_number(it.made_by),
+        model=it.model,
     )
 
 
@@ -1641,7 +1643,7 @@ def read_context_report(m):
     it.turn_tokens = list(m.turn_tokens)
     it.token_factor = m.token_factor
     it.token_margin = m.token_margin
-    it.policy = m.policy
+    it.policy = read_window_policy(m.policy) if m.HasField('policy') else None
     it.degraded = m.degraded
     it.notes = list(m.notes)
     it.budget = read_budget(m.budget) if m.HasField('budget') else None
@@ -1665,7 +1667,7 @@ def write_context_report(it):
         turn_tokens=write_list(it.turn_tokens),
         token_factor=it.token_factor,
         token_margin=it.token_margin,
-        policy=it.policy,
+        policy=None if it.policy is None else write_window_policy(it.policy),
         degraded=it.degraded,
         notes=write_list(it.notes),
         budget=None if it.budget is None else write_budget(it.budget),
@@ -1799,7 +1801,6 @@ def read_get_session_response(m):
     it.session = read_session_info(m.session) if m.HasField('session') else None
     it.summary = read_summary_info(m.summary) if m.HasField('summary') else None
     it.summary_text = m.summary_text
-    it.state_json = m.state_json
     return it
 
 
@@ -1808,7 +1809,6 @@ def write_get_session_response(it):
         session=None if it.session is None else write_session_info(it.session),
         summary=None if it.summary is None else write_summary_info(it.summary),
         summary_text=it.summary_text,
-        state_json=write_json(it.state_json),
     )
 
 
@@ -1926,46 +1926,46 @@ def write_transcript_hit(it):
     )
 
 
-def read_patch_state_request(m):
-    it = new(t.PatchStateRequest)
+def read_update_session_request(m):
+    it = new(t.UpdateSessionRequest)
     it.session_id = m.session_id
-    it.merge_patch_json = m.merge_patch_json
-    it.expected_version = m.expected_version if m.HasField('expected_version') else None
-    it.create = m.create
-    it.replace = m.replace
+    it.state_patch_json = m.state_patch_json
+    it.state_json = m.state_json
     it.labels = dict(m.labels)
     it.ttl_class = m.ttl_class
     it.keep_all = m.keep_all if m.HasField('keep_all') else None
+    it.update_mask = list(m.update_mask.paths)
+    it.expected_state_version = m.expected_state_version if m.HasField('expected_state_version') else None
+    it.allow_missing = m.allow_missing
     it.idempotency_key = m.idempotency_key
     return it
 
 
-def write_patch_state_request(it):
-    return session_pb2.PatchStateRequest(
+def write_update_session_request(it):
+    return session_pb2.UpdateSessionRequest(
         session_id=it.session_id,
-        merge_patch_json=write_json(it.merge_patch_json),
-        expected_version=it.expected_version,
-        create=it.create,
-        replace=it.replace,
+        state_patch_json=write_json(it.state_patch_json),
+        state_json=write_json(it.state_json),
         labels=dict(it.labels),
         ttl_class=it.ttl_class,
         keep_all=it.keep_all,
+        update_mask=FieldMask(paths=write_list(it.update_mask)),
+        expected_state_version=it.expected_state_version,
+        allow_missing=it.allow_missing,
         idempotency_key=it.idempotency_key,
     )
 
 
-def read_patch_state_response(m):
-    it = new(t.PatchStateResponse)
-    it.state_json = m.state_json
-    it.version = m.version
+def read_update_session_response(m):
+    it = new(t.UpdateSessionResponse)
+    it.session = read_session_info(m.session) if m.HasField('session') else None
     it.duplicate = m.duplicate
     return it
 
 
-def write_patch_state_response(it):
-    return session_pb2.PatchStateResponse(
-        state_json=write_json(it.state_json),
-        version=it.version,
+def write_update_session_response(it):
+    return session_pb2.UpdateSessionResponse(
+        session=None if it.session is None else write_session_info(it.session),
         duplicate=it.duplicate,
     )
 
@@ -2030,6 +2030,8 @@ def read_update_turn_request(m):
     it.expected_generation = m.expected_generation
     it.client_id = m.client_id
     it.idempotency_key = m.idempotency_key
+    it.messages_json = m.messages_json
+    it.format = t.MessageFormat(m.format)
     return it
 
 
@@ -2041,6 +2043,8 @@ def write_update_turn_request(it):
         expected_generation=it.expected_generation,
         client_id=it.client_id,
         idempotency_key=it.idempotency_key,
+        messages_json=write_json(it.messages_json),
+        format=write_number(it.format),
     )
 
 
@@ -2246,19 +2250,13 @@ def write_erase_session_request(it):
 
 def read_erase_session_response(m):
     it = new(t.EraseSessionResponse)
-    it.job_id = m.job_id
-    it.done = m.done
-    it.erased = read_erased(m.erased) if m.HasField('erased') else None
-    it.outside = list(m.outside)
+    it.erasure = read_erasure(m.erasure) if m.HasField('erasure') else None
     return it
 
 
 def write_erase_session_response(it):
     return session_pb2.EraseSessionResponse(
-        job_id=it.job_id,
-        done=it.done,
-        erased=None if it.erased is None else write_erased(it.erased),
-        outside=write_list(it.outside),
+        erasure=None if it.erasure is None else write_erasure(it.erasure),
     )
 
 
@@ -2276,56 +2274,62 @@ def write_erase_subject_request(it):
 
 def read_erase_subject_response(m):
     it = new(t.EraseSubjectResponse)
-    it.job_id = m.job_id
-    it.done = m.done
-    it.erased = read_erased(m.erased) if m.HasField('erased') else None
-    it.outside = list(m.outside)
+    it.erasure = read_erasure(m.erasure) if m.HasField('erasure') else None
     return it
 
 
 def write_erase_subject_response(it):
     return session_pb2.EraseSubjectResponse(
-        job_id=it.job_id,
-        done=it.done,
-        erased=None if it.erased is None else write_erased(it.erased),
-        outside=write_list(it.outside),
+        erasure=None if it.erasure is None else write_erasure(it.erasure),
     )
 
 
 def read_get_erasure_request(m):
     it = new(t.GetErasureRequest)
-    it.job_id = m.job_id
+    it.id = m.id
     return it
 
 
 def write_get_erasure_request(it):
     return session_pb2.GetErasureRequest(
-        job_id=it.job_id,
+        id=it.id,
     )
 
 
 def read_get_erasure_response(m):
     it = new(t.GetErasureResponse)
-    it.job_id = m.job_id
-    it.done = m.done
-    it.erased = read_erased(m.erased) if m.HasField('erased') else None
-    it.outside = list(m.outside)
-    it.waits_for = m.waits_for
+    it.erasure = read_erasure(m.erasure) if m.HasField('erasure') else None
     return it
 
 
 def write_get_erasure_response(it):
     return session_pb2.GetErasureResponse(
-        job_id=it.job_id,
+        erasure=None if it.erasure is None else write_erasure(it.erasure),
+    )
+
+
+def read_erasure(m):
+    it = new(t.Erasure)
+    it.id = m.id
+    it.done = m.done
+    it.erased = read_erased_counts(m.erased) if m.HasField('erased') else None
+    it.outside = list(m.outside)
+    it.waits_for = m.waits_for
+    return it
+
+
+def write_erasure(it):
+    return session_pb2.Erasure(
+        id=it.id,
         done=it.done,
-        erased=None if it.erased is None else write_erased(it.erased),
+        erased=None if it.erased is None else write_erased_counts(it.erased),
         outside=write_list(it.outside),
         waits_for=it.waits_for,
     )
 
 
-def read_erased(m):
-    it = new(t.Erased)
+def read_erased_counts(m):
+    it = new(t.ErasedCounts)
     it.turns = m.turns
     it.summaries = m.summaries
     it.keys = m.keys
@@ -2335,8 +2339,8 @@ def read_erased(m):
     return it
 
 
-def write_erased(it):
-    return session_pb2.Erased(
+def write_erased_counts(it):
+    return session_pb2.ErasedCounts(
         turns=it.turns,
         summaries=it.summaries,
         keys=it.keys,
@@ -2348,17 +2352,15 @@ def write_erased(it):
 
 def read_watch_events_request(m):
     it = new(t.WatchEventsRequest)
-    it.after_event_id = m.after_event_id
-    it.all_tenants = m.all_tenants
     it.after_cursor = m.after_cursor
+    it.all_tenants = m.all_tenants
     return it
 
 
 def write_watch_events_request(it):
     return session_pb2.WatchEventsRequest(
-        after_event_id=it.after_event_id,
-        all_tenants=it.all_tenants,
         after_cursor=it.after_cursor,
+        all_tenants=it.all_tenants,
     )
 
 
@@ -2384,23 +2386,242 @@ def read_event(m):
     it = new(t.Event)
     it.event_id = m.event_id
     it.time = read_time(m.time) if m.HasField('time') else None
-    it.kind = m.kind
     it.tenant = m.tenant
     it.session_id = m.session_id
     it.generation = m.generation
-    it.reason = t.EndReason(m.reason)
-    it.detail_json = m.detail_json
+    it.created = read_session_created(m.created) if m.HasField('created') else None
+    it.appended = read_turns_appended(m.appended) if m.HasField('appended') else None
+    it.rewound = read_session_rewound(m.rewound) if m.HasField('rewound') else None
+    it.turn_updated = read_turn_updated(m.turn_updated) if m.HasField('turn_updated') else None
+    it.ended = read_session_ended(m.ended) if m.HasField('ended') else None
+    it.erased = read_session_erased(m.erased) if m.HasField('erased') else None
+    it.compacted = read_session_compacted(m.compacted) if m.HasField('compacted') else None
+    it.compaction_failed = read_compaction_failed(m.compaction_failed) if m.HasField('compaction_failed') else None
+    it.compaction_undone = read_compaction_undone(m.compaction_undone) if m.HasField('compaction_undone') else None
+    it.hook_delivered = read_hook_delivered(m.hook_delivered) if m.HasField('hook_delivered') else None
+    it.hook_failed = read_hook_failed(m.hook_failed) if m.HasField('hook_failed') else None
+    it.learned = read_facts_learned(m.learned) if m.HasField('learned') else None
+    it.extraction_failed = read_extraction_failed(m.extraction_failed) if m.HasField('extraction_failed') else None
     return it
 
 
 def write_event(it):
+    only_one(it.created, it.appended, it.rewound, it.turn_updated, it.ended, it.erased, it.compacted, it.compaction_failed, it.compaction_undone, it.hook_delivered, it.hook_failed, it.learned, it.extraction_failed)
     return session_pb2.Event(
         event_id=it.event_id,
         time=None if it.time is None else write_time(it.time),
-        kind=it.kind,
         tenant=it.tenant,
         session_id=it.session_id,
         generation=it.generation,
+        created=None if it.created is None else write_session_created(it.created),
+        appended=None if it.appended is None else write_turns_appended(it.appended),
+        rewound=None if it.rewound is None else write_session_rewound(it.rewound),
+        turn_updated=None if it.turn_updated is None else write_turn_updated(it.turn_updated),
+        ended=None if it.ended is None else write_session_ended(it.ended),
+        erased=None if it.erased is None else write_session_erased(it.erased),
+        compacted=None if it.compacted is None else write_session_compacted(it.compacted),
+        compaction_failed=None if it.compaction_failed is None else write_compaction_failed(it.compaction_failed),
+        compaction_undone=None if it.compaction_undone is None else write_compaction_undone(it.compaction_undone),
+        hook_delivered=None if it.hook_delivered is None else write_hook_delivered(it.hook_delivered),
+        hook_failed=None if it.hook_failed is None else write_hook_failed(it.hook_failed),
+        learned=None if it.learned is None else write_facts_learned(it.learned),
+        extraction_failed=None if it.extraction_failed is None else write_extraction_failed(it.extraction_failed),
+    )
+
+
+def read_session_created(m):
+    it = new(t.SessionCreated)
+    return it
+
+
+def write_session_created(it):
+    return session_pb2.SessionCreated(
+    )
+
+
+def read_turns_appended(m):
+    it = new(t.TurnsAppended)
+    it.first_seq = m.first_seq
+    it.last_seq = m.last_seq
+    it.dropped_turns = m.dropped_turns
+    it.client_ids = list(m.client_ids)
+    return it
+
+
+def write_turns_appended(it):
+    return session_pb2.TurnsAppended(
+        first_seq=it.first_seq,
+        last_seq=it.last_seq,
+        dropped_turns=it.dropped_turns,
+        client_ids=write_list(it.client_ids),
+    )
+
+
+def read_session_rewound(m):
+    it = new(t.SessionRewound)
+    it.after_seq = m.after_seq
+    it.through_seq = m.through_seq
+    return it
+
+
+def write_session_rewound(it):
+    return session_pb2.SessionRewound(
+        after_seq=it.after_seq,
+        through_seq=it.through_seq,
+    )
+
+
+def read_turn_updated(m):
+    it = new(t.TurnUpdated)
+    it.seq = m.seq
+    return it
+
+
+def write_turn_updated(it):
+    return session_pb2.TurnUpdated(
+        seq=it.seq,
+    )
+
+
+def read_session_ended(m):
+    it = new(t.SessionEnded)
+    it.reason = t.EndReason(m.reason)
+    return it
+
+
+def write_session_ended(it):
+    return session_pb2.SessionEnded(
         reason=write_number(it.reason),
-        detail_json=write_json(it.detail_json),
+    )
+
+
+def read_session_erased(m):
+    it = new(t.SessionErased)
+    return it
+
+
+def write_session_erased(it):
+    return session_pb2.SessionErased(
+    )
+
+
+def read_session_compacted(m):
+    it = new(t.SessionCompacted)
+    it.trigger = t.CompactionTrigger(m.trigger)
+    it.summary = read_summary_info(m.summary) if m.HasField('summary') else None
+    it.tokens_before = m.tokens_before
+    it.tokens_after = m.tokens_after
+    return it
+
+
+def write_session_compacted(it):
+    return session_pb2.SessionCompacted(
+        trigger=write_number(it.trigger),
+        summary=None if it.summary is None else write_summary_info(it.summary),
+        tokens_before=it.tokens_before,
+        tokens_after=it.tokens_after,
+    )
+
+
+def read_compaction_failed(m):
+    it = new(t.CompactionFailed)
+    it.trigger = t.CompactionTrigger(m.trigger)
+    it.reason = m.reason
+    it.breaker = t.BreakerState(m.breaker)
+    it.error = m.error
+    return it
+
+
+def write_compaction_failed(it):
+    return session_pb2.CompactionFailed(
+        trigger=write_number(it.trigger),
+        reason=it.reason,
+        breaker=write_number(it.breaker),
+        error=it.error,
+    )
+
+
+def read_compaction_undone(m):
+    it = new(t.CompactionUndone)
+    it.number = m.number
+    return it
+
+
+def write_compaction_undone(it):
+    return session_pb2.CompactionUndone(
+        number=it.number,
+    )
+
+
+def read_hook_delivered(m):
+    it = new(t.HookDelivered)
+    it.hook = m.hook
+    it.delivery_id = m.delivery_id
+    it.tries = m.tries
+    return it
+
+
+def write_hook_delivered(it):
+    return session_pb2.HookDelivered(
+        hook=it.hook,
+        delivery_id=it.delivery_id,
+        tries=it.tries,
+    )
+
+
+def read_hook_failed(m):
+    it = new(t.HookFailed)
+    it.hook = m.hook
+    it.delivery_id = m.delivery_id
+    it.tries = m.tries
+    it.gave_up = m.gave_up
+    it.error = m.error
+    return it
+
+
+def write_hook_failed(it):
+    return session_pb2.HookFailed(
+        hook=it.hook,
+        delivery_id=it.delivery_id,
+        tries=it.tries,
+        gave_up=it.gave_up,
+        error=it.error,
+    )
+
+
+def read_facts_learned(m):
+    it = new(t.FactsLearned)
+    it.model = m.model
+    it.first_seq = m.first_seq
+    it.through_seq = m.through_seq
+    it.accepted = m.accepted
+    it.rejected = m.rejected
+    it.tokens = m.tokens
+    return it
+
+
+def write_facts_learned(it):
+    return session_pb2.FactsLearned(
+        model=it.model,
+        first_seq=it.first_seq,
+        through_seq=it.through_seq,
+        accepted=it.accepted,
+        rejected=it.rejected,
+        tokens=it.tokens,
+    )
+
+
+def read_extraction_failed(m):
+    it = new(t.ExtractionFailed)
+    it.reason = m.reason
+    it.gave_up = m.gave_up
+    it.error = m.error
+    return it
+
+
+def write_extraction_failed(it):
+    return session_pb2.ExtractionFailed(
+        reason=it.reason,
+        gave_up=it.gave_up,
+        error=it.error,
     )

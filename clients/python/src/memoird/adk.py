@@ -72,7 +72,7 @@ from .client import AsyncClient, Client
 from .types import (
     AppendResponse,
     DocumentOperation,
-    EraseSubjectResponse,
+    Erasure,
     Memory,
     MemoryKind,
     MessageFormat,
@@ -149,11 +149,11 @@ class MemoirdSessionService(BaseSessionService):
         delta = _Delta(state)
         about = {"app_name": app_name, "user_id": user_id, "id": session_id}
         try:
-            made = await self._client.patch_state(
+            made = await self._client.update_session(
                 _name(app_name, user_id, session_id),
                 {"adk": about, "updated": now, "values": delta.session},
-                expected_version=0,
-                create=True,
+                expected_state_version=0,
+                allow_missing=True,
             )
         except errors.StaleStateVersion:
             raise AlreadyExistsError(f"Session with id {session_id} already exists.") from None
@@ -188,7 +188,7 @@ class MemoirdSessionService(BaseSessionService):
                 )
             except errors.NotFound:
                 return None
-            info, state = found.session, found.state
+            info, state = found.session, found.session.state
             assert info is not None
             if "adk" not in state:
                 return None
@@ -247,13 +247,13 @@ class MemoirdSessionService(BaseSessionService):
         """Erases a session. No hook is called, and no data of it stays on the daemon's disk."""
         await self._client.erase_session(_name(app_name, user_id, session_id.strip()))
 
-    async def erase_user(self, *, app_name: str, user_id: str) -> EraseSubjectResponse:
+    async def erase_user(self, *, app_name: str, user_id: str) -> Erasure:
         """Erases a user of an app: sessions, including ended ones, memories and state.
 
         If `done` is False, it is still in progress: see GetErasure. `outside` lists the data passed
         to hooks.
         """
-        erased = await self._client.erase_subject(_subject(app_name, user_id))
+        erased = (await self._client.erase_subject(_subject(app_name, user_id))).erasure
         # Sessions have a subject only from their first event on.
         for state in await self._states(_name(app_name, user_id)):
             await self.delete_session(

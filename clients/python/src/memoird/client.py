@@ -218,7 +218,7 @@ _KEYED = {
     "AppendRequest",
     "CopySessionRequest",
     "EndSessionRequest",
-    "PatchStateRequest",
+    "UpdateSessionRequest",
     "PutDocumentRequest",
     "ResetSessionRequest",
     "RewindSessionRequest",

@@ -95,7 +95,7 @@ class StaleGeneration(Conflict):
 
 
 class StaleStateVersion(Conflict):
-    """The state does not have `expected_version`."""
+    """The state does not have `expected_state_version`."""
 
 
 class StaleVersion(Conflict):

@@ -34,6 +34,7 @@ __all__ = [
     "AppendResponse",
     "BatchDocumentsRequest",
     "BatchDocumentsResponse",
+    "BreakerState",
     "Budget",
     "BuildContextRequest",
     "BuildContextResponse",
@@ -41,7 +42,10 @@ __all__ = [
     "CommitExtractionResponse",
     "CompactSessionRequest",
     "CompactSessionResponse",
+    "CompactionFailed",
     "CompactionInfo",
+    "CompactionTrigger",
+    "CompactionUndone",
     "ConflictDifference",
     "ContextReport",
     "CopySessionRequest",
@@ -60,9 +64,13 @@ __all__ = [
     "EraseSessionResponse",
     "EraseSubjectRequest",
     "EraseSubjectResponse",
-    "Erased",
+    "ErasedCounts",
+    "Erasure",
     "Event",
     "ExtractedMemory",
+    "ExtractionFailed",
+    "FactRejection",
+    "FactsLearned",
     "ForgetRequest",
     "ForgetResponse",
     "GetDocumentRequest",
@@ -81,6 +89,8 @@ __all__ = [
     "GetSessionResponse",
     "HeadTail",
     "HistoryScope",
+    "HookDelivered",
+    "HookFailed",
     "ImportMemoriesRequest",
     "ImportMemoriesResponse",
     "LearnSessionRequest",
@@ -115,8 +125,6 @@ __all__ = [
     "Omission",
     "OmissionReason",
     "Part",
-    "PatchStateRequest",
-    "PatchStateResponse",
     "Polarity",
     "PutDocumentRequest",
     "PutDocumentResponse",
@@ -138,11 +146,17 @@ __all__ = [
     "ScoreParts",
     "SearchTranscriptsRequest",
     "SearchTranscriptsResponse",
+    "SessionCompacted",
+    "SessionCreated",
+    "SessionEnded",
+    "SessionErased",
     "SessionInfo",
     "SessionOrder",
+    "SessionRewound",
     "SlidingWindow",
     "SubjectMemories",
     "SummaryInfo",
+    "SummaryMaker",
     "Thinking",
     "TokenBudget",
     "TokensByBlock",
@@ -150,10 +164,14 @@ __all__ = [
     "ToolUse",
     "TranscriptHit",
     "Turn",
+    "TurnUpdated",
+    "TurnsAppended",
     "UndoCompactionRequest",
     "UndoCompactionResponse",
     "UpdateMemoryRequest",
     "UpdateMemoryResponse",
+    "UpdateSessionRequest",
+    "UpdateSessionResponse",
     "UpdateTurnRequest",
     "UpdateTurnResponse",
     "Visibility",
@@ -314,6 +332,57 @@ class ConflictDifference(Open):
     """One word is replaced by another."""
 
 
+class FactRejection(Open):
+    """Why an entry of a model's reply was rejected."""
+
+    UNSPECIFIED = 0
+    """It was not rejected."""
+    MALFORMED = 1
+    """It does not have the form that the prompt asks for."""
+    TURNS_UNKNOWN = 2
+    """It cites no turn, or one that the model was not shown."""
+    NOT_SAID_BY_USER = 3
+    """It comes only from the assistant, a tool or the system."""
+    SECRET = 4
+    """It contains a suspected secret."""
+    INSTRUCTION = 5
+    """It imitates memoird's own text, or instructs an assistant."""
+    UNSUPPORTED = 6
+    """It contains a number or an address that does not occur in the turns."""
+    ECHO = 7
+    """A recall showed it to the assistant."""
+    REPEATED = 8
+    """The reply contains it twice, or corrects it itself."""
+    OUTDATED = 9
+    """The memory that it would replace is newer."""
+    TOO_MANY = 10
+    """The reply contains too many entries."""
+
+
+class BreakerState(Open):
+    """State of a circuit breaker, which pauses compactions that fail repeatedly."""
+
+    UNSPECIFIED = 0
+    """Unknown."""
+    CLOSED = 1
+    """Compactions are attempted."""
+    OPEN = 2
+    """No compaction is attempted. Windows are cut."""
+    HALF_OPEN = 3
+    """One compaction is attempted, and its result decides."""
+
+
+class SummaryMaker(Open):
+    """What made a summary."""
+
+    UNSPECIFIED = 0
+    """Unknown."""
+    EXTRACTIVE = 1
+    """memoird, without a model."""
+    MODEL = 2
+    """A configured model or webhook."""
+
+
 class OmissionReason(Open):
     """Why a window omits or changes turns."""
 
@@ -365,6 +434,21 @@ class SessionOrder(Open):
     """By the bytes of the id."""
 
 
+class CompactionTrigger(Open):
+    """Why a compaction started."""
+
+    UNSPECIFIED = 0
+    """Unknown."""
+    PREEMPTIVE = 1
+    """A window reached the soft watermark."""
+    REACTIVE = 2
+    """A window reached the hard watermark, or omits turns that no summary covers."""
+    HISTORY = 3
+    """The history is about to drop turns that no summary covers."""
+    COMMAND = 4
+    """`CompactSession` was called."""
+
+
 @dataclass(slots=True)
 class Turn:
     """One contribution by one role. At most `limits.turn_bytes` encoded (20 MiB by default, less
@@ -372,6 +456,7 @@ class Turn:
     """
 
     role: Role = Role.UNSPECIFIED
+    """The author. Required."""
     parts: list[Part] = field(default_factory=list)
     """Content in order, at least one part."""
     timestamp: datetime | None = None
@@ -632,6 +717,7 @@ class GetDocumentRequest:
     namespace: list[str] = field(default_factory=list)
     """The parts of its namespace."""
     key: str = ""
+    """The key in its namespace."""
     ttl: timedelta | None = None
     """If set, and if the document expires at all, restarts its time to live with this value, at
     most ten years. The version does not change.
@@ -653,6 +739,7 @@ class PutDocumentRequest:
     namespace: list[str] = field(default_factory=list)
     """The parts of its namespace, at least one."""
     key: str = ""
+    """The key in its namespace."""
     json: Json | None = None
     """Any JSON value."""
     bytes: Bytes | None = None
@@ -693,6 +780,7 @@ class DeleteDocumentRequest:
     namespace: list[str] = field(default_factory=list)
     """The parts of its namespace."""
     key: str = ""
+    """The key in its namespace."""
     expected_version: int | None = None
     """As in PutDocumentRequest. A late repetition then deletes no newer document."""
 
@@ -785,6 +873,7 @@ class ListDocumentsResponse:
     """A page of documents."""
 
     documents: list[Document] = field(default_factory=list)
+    """The documents, in the requested order."""
     next_page_token: str = ""
     """Token for the next page, or empty on the last page."""
 
@@ -814,6 +903,7 @@ class ListNamespacesResponse:
     """A page of namespaces."""
 
     namespaces: list[Namespace] = field(default_factory=list)
+    """The namespaces, in order."""
     next_page_token: str = ""
     """Token for the next page, or empty on the last page."""
 
@@ -823,6 +913,7 @@ class Namespace:
     """A namespace, or a prefix of several."""
 
     parts: list[str] = field(default_factory=list)
+    """The parts of its path."""
 
 
 @dataclass(slots=True)
@@ -872,6 +963,7 @@ class MemorySource:
     """The turns that a memory was made from."""
 
     session_id: str = ""
+    """The session's id."""
     generation: str = ""
     """A generation's ULID. If empty, the live one, else the newest."""
     seqs: list[int] = field(default_factory=list)
@@ -887,7 +979,9 @@ class Memory:
     subject: str = ""
     """The owner."""
     kind: MemoryKind = MemoryKind.UNSPECIFIED
+    """What it is about."""
     visibility: Visibility = Visibility.UNSPECIFIED
+    """Which subjects may recall it."""
     polarity: Polarity = Polarity.UNSPECIFIED
     """Only for MEMORY_KIND_FEEDBACK."""
     content: str = ""
@@ -897,9 +991,11 @@ class Memory:
     importance: float = 0.0
     """0 to 1."""
     source: MemorySource | None = None
+    """The turns that it was made from. Unset if unknown."""
     observed_at: datetime | None = None
     """When the fact was true."""
     created_at: datetime | None = None
+    """When it was first stored."""
     updated_at: datetime | None = None
     """When it was last changed, reinforced or merged."""
     expires_at: datetime | None = None
@@ -911,11 +1007,13 @@ class Memory:
     recall_count: int = 0
     """Number of times it was recalled."""
     last_recalled_at: datetime | None = None
+    """When it was last recalled. Unset if never."""
     pinned: bool = False
     """Whether it comes first in the manifest."""
     pinned_by_dream: bool = False
     """Whether a dream sweep (`long_term.dream`) pinned it. A sweep may also unpin it."""
     origin: MemoryOrigin = MemoryOrigin.UNSPECIFIED
+    """How it was made."""
     external_key: str = ""
     """The bot's own key, unique among the current memories of its subject."""
     metadata_json: Json = ""
@@ -934,6 +1032,7 @@ class RememberRequest:
     subject: str = ""
     """The owner. If empty, `source` is required and the subject of its session is used."""
     kind: MemoryKind = MemoryKind.UNSPECIFIED
+    """What the fact is about. Required."""
     content: str = ""
     """The fact as text, at most `long_term.content_bytes` (8 KiB). If empty, the text of the turns
     in `source.seqs`.
@@ -960,6 +1059,7 @@ class RememberRequest:
     original response and stores nothing.
     """
     visibility: Visibility = Visibility.UNSPECIFIED
+    """Which subjects may recall it."""
     near_duplicate: NearDuplicate = NearDuplicate.UNSPECIFIED
     """What to do if a memory has the same content in a different spelling."""
     external_key: str = ""
@@ -992,7 +1092,9 @@ class RememberResponse:
     """The memory that contains the fact."""
 
     memory: Memory | None = None
+    """The memory that has the fact now."""
     outcome: RememberOutcome = RememberOutcome.UNSPECIFIED
+    """What was done with the fact."""
     redacted: int = 0
     """Number of suspected secrets redacted before storing."""
 
@@ -1022,6 +1124,7 @@ class RecallRequest:
     limit: int = 0
     """Maximum number of hits, up to 100. Default 8."""
     mode: RecallMode = RecallMode.UNSPECIFIED
+    """How to search."""
     session_id: str = ""
     """The session that receives the hits. If it later sends one of them to Remember, it is not a
     new fact (RECALLED).
@@ -1088,6 +1191,7 @@ class RecallHit:
     """A memory that was found."""
 
     memory: Memory | None = None
+    """The memory."""
     score: float = 0.0
     """Ranking score, comparable within one response only."""
     lexical_rank: int = 0
@@ -1119,6 +1223,7 @@ class RecallResponse:
     """The hits, best first."""
 
     hits: list[RecallHit] = field(default_factory=list)
+    """The hits, best first."""
     mode: RecallMode = RecallMode.UNSPECIFIED
     """The search mode that was used."""
     degraded: bool = False
@@ -1136,6 +1241,7 @@ class GetMemoryRequest:
     """Reads a memory."""
 
     id: str = ""
+    """Id of the memory."""
     subject: str = ""
     """If set, the memory must belong to this subject or be visible to it."""
     external_key: str = ""
@@ -1147,6 +1253,7 @@ class GetMemoryResponse:
     """A memory."""
 
     memory: Memory | None = None
+    """The memory."""
 
 
 @dataclass(slots=True)
@@ -1184,6 +1291,7 @@ class ListMemoriesResponse:
     """A page of memories."""
 
     memories: list[Memory] = field(default_factory=list)
+    """The memories, oldest first."""
     next_page_token: str = ""
     """Token for the next page, or empty on the last page."""
 
@@ -1205,6 +1313,7 @@ class ListSubjectsResponse:
     """A page of subjects."""
 
     subjects: list[SubjectMemories] = field(default_factory=list)
+    """The subjects, by id."""
     next_page_token: str = ""
     """Token for the next page, or empty on the last page."""
 
@@ -1238,9 +1347,11 @@ class MemoryConflict:
     older: Memory | None = None
     """The one observed first."""
     newer: Memory | None = None
+    """The one observed last."""
     likeness: float = 0.0
     """Similarity, 0 to 1: by words, and by meaning if both have a vector."""
     difference: ConflictDifference = ConflictDifference.UNSPECIFIED
+    """How they differ."""
 
 
 @dataclass(slots=True)
@@ -1249,6 +1360,7 @@ class ListConflictsResponse:
     """
 
     conflicts: list[MemoryConflict] = field(default_factory=list)
+    """The pairs, most similar first."""
     next_page_token: str = ""
     """Token for the next page, or empty on the last page."""
     incomplete: bool = False
@@ -1272,6 +1384,7 @@ class UpdateMemoryResponse:
     """The updated memory."""
 
     memory: Memory | None = None
+    """The memory after the change."""
     redacted: int = 0
     """Number of suspected secrets redacted before storing."""
 
@@ -1281,7 +1394,9 @@ class MemoryFilter:
     """Selects memories that match all fields that are set. At least one must be set."""
 
     subject: str = ""
+    """Select only memories of this subject."""
     kinds: list[MemoryKind] = field(default_factory=list)
+    """Select only memories of these kinds."""
     tags: list[str] = field(default_factory=list)
     """Select only memories with all of these labels."""
     after: datetime | None = None
@@ -1313,6 +1428,7 @@ class ForgetResponse:
     superseded: int = 0
     """Older versions of memories."""
     vectors: int = 0
+    """Vectors of these memories."""
     recall_events: int = 0
     """Recorded recalls that returned one of the memories."""
     queued_embeddings: int = 0
@@ -1333,6 +1449,7 @@ class GetManifestRequest:
     """Asks for the manifest of a subject."""
 
     subject: str = ""
+    """The subject's id."""
     max_lines: int = 0
     """Maximum number of lines, up to 200. Default 200."""
     max_bytes: int = 0
@@ -1356,6 +1473,7 @@ class LeaseExtractionRequest:
     """Leases turns of a session for extraction."""
 
     session_id: str = ""
+    """The session's id."""
     generation: str = ""
     """A generation's ULID. If empty, the live one, else the newest."""
     subject: str = ""
@@ -1387,6 +1505,7 @@ class ExtractedMemory:
     """A fact found in leased turns."""
 
     kind: MemoryKind = MemoryKind.UNSPECIFIED
+    """What the fact is about. Required."""
     content: str = ""
     """The fact as text."""
     tags: list[str] = field(default_factory=list)
@@ -1402,6 +1521,7 @@ class ExtractedMemory:
     supersedes_id: str = ""
     """Id of a memory to replace."""
     visibility: Visibility = Visibility.UNSPECIFIED
+    """Which subjects may recall it."""
     seqs: list[int] = field(default_factory=list)
     """The leased turns that contain the fact. If empty, all of them."""
 
@@ -1411,6 +1531,7 @@ class CommitExtractionRequest:
     """Stores the facts found in leased turns."""
 
     lease: str = ""
+    """The `lease` from LeaseExtraction."""
     memories: list[ExtractedMemory] = field(default_factory=list)
     """Up to 64 facts. May be empty."""
 
@@ -1430,6 +1551,7 @@ class LearnSessionRequest:
     """Extracts facts from the next turns of a session with the configured model."""
 
     session_id: str = ""
+    """The session's id."""
     generation: str = ""
     """A generation's ULID. If empty, the live one, else the newest."""
     subject: str = ""
@@ -1465,14 +1587,13 @@ class LearnedFact:
     """An entry of the model's reply."""
 
     kind: MemoryKind = MemoryKind.UNSPECIFIED
+    """What the fact is about. Unspecified if the model gave no valid kind."""
     content: str = ""
     """The fact, with suspected secrets redacted."""
     seqs: list[int] = field(default_factory=list)
     """The turns that it cites."""
-    refused: str = ""
-    """Why it was rejected: MALFORMED, TURNS_UNKNOWN, NOT_SAID_BY_USER, SECRET, INSTRUCTION,
-    UNSUPPORTED, ECHO, REPEATED, OUTDATED or TOO_MANY. Empty if it was accepted.
-    """
+    rejection: FactRejection = FactRejection.UNSPECIFIED
+    """Why it was rejected. Unspecified if it was accepted."""
     notes: list[str] = field(default_factory=list)
     """Human-readable notes on the parts of it that were ignored."""
     result: RememberResponse | None = None
@@ -1564,11 +1685,11 @@ class SessionInfo:
     has_summary: bool = False
     """Whether a summary replaces the oldest exchanges."""
     state_version: int = 0
-    """Version of the state, from 0. Every patch increments it."""
+    """Version of the state, from 0. Every change of the state increments it."""
     compaction: CompactionInfo | None = None
     """Status of the session's compaction."""
     state_json: Json = ""
-    """The state. Set only by ListSessions with `include_state`."""
+    """The state, if the request has `include_state`. `{}` before the first patch."""
     labels: dict[str, str] = field(default_factory=dict)
     """Labels set by the bot."""
     ttl_class: str = ""
@@ -1586,8 +1707,8 @@ class SessionInfo:
 class CompactionInfo:
     """Status of a session's compaction."""
 
-    breaker: str = ""
-    """State of the session's circuit breaker: `closed`, `open` or `half_open`."""
+    breaker: BreakerState = BreakerState.UNSPECIFIED
+    """State of the session's circuit breaker."""
     consecutive_failures: int = 0
     """Failures since the last success."""
     last_error: str = ""
@@ -1615,8 +1736,11 @@ class SummaryInfo:
     turns: int = 0
     """Total number of turns covered, without those that windows still show verbatim."""
     made_at: datetime | None = None
-    made_by: str = ""
-    """`extractive`, or the provider and its model."""
+    """When it was made."""
+    made_by: SummaryMaker = SummaryMaker.UNSPECIFIED
+    """What made it."""
+    model: str = ""
+    """The provider and its model, or `webhook`. Empty for SUMMARY_MAKER_EXTRACTIVE."""
 
 
 @dataclass(slots=True)
@@ -1712,6 +1836,7 @@ class BuildContextRequest:
     """Asks for the window of the next model call."""
 
     session_id: str = ""
+    """The session's id."""
     append: AppendRequest | None = None
     """An append to do first. Its `session_id` must be empty or equal to the one above. Errors of
     the window that do not depend on the session are reported before anything is appended.
@@ -1808,6 +1933,7 @@ class ResolveRecallToolRequest:
     """A call of the tool `read_earlier_turns`."""
 
     session_id: str = ""
+    """The session's id."""
     arguments_json: Json = ""
     """Arguments of the call, as the model wrote them."""
     call_id: str = ""
@@ -1882,8 +2008,8 @@ class ContextReport:
     """Possible error of the count, as a share. It is large for small requests, because of the
     tokens that a provider may add to each request.
     """
-    policy: str = ""
-    """Name of the policy that selected the turns."""
+    policy: WindowPolicy | None = None
+    """The policy that selected the turns."""
     degraded: bool = False
     """Whether something did not work as configured. `notes` explain it."""
     notes: list[str] = field(default_factory=list)
@@ -1923,8 +2049,11 @@ class Omission:
     """A range of turns that a window omits or changes. The stored turns stay unchanged."""
 
     first_seq: int = 0
+    """First turn of the range."""
     last_seq: int = 0
+    """Last turn of the range."""
     reason: OmissionReason = OmissionReason.UNSPECIFIED
+    """Why they are omitted or changed."""
 
 
 @dataclass(slots=True)
@@ -1948,11 +2077,13 @@ class GetHistoryRequest:
     """Reads turns, oldest first."""
 
     session_id: str = ""
+    """The session's id."""
     generation: str = ""
     """A generation's ULID. If empty, the live one; with a journal scope, the newest one if none is
     live.
     """
     scope: HistoryScope = HistoryScope.UNSPECIFIED
+    """Which turns to read."""
     after_seq: int = 0
     """Return only turns after this seq."""
     limit: int = 0
@@ -1975,6 +2106,7 @@ class GetHistoryResponse:
     """Turns, oldest first."""
 
     turns: list[Turn] = field(default_factory=list)
+    """The turns."""
     next_after_seq: int = 0
     """The `after_seq` of the next page. 0 on the last page, and if `last` was set."""
     messages_json: Json = ""
@@ -2001,6 +2133,7 @@ class GetSessionRequest:
     """Reads one live session."""
 
     session_id: str = ""
+    """The session's id."""
     include_state: bool = False
     """Whether to return the state."""
 
@@ -2010,17 +2143,11 @@ class GetSessionResponse:
     """A live session."""
 
     session: SessionInfo | None = None
+    """The session."""
     summary: SummaryInfo | None = None
     """The current summary. Unset if there is none."""
     summary_text: str = ""
     """Text of the summary, as windows show it."""
-    state_json: Json = ""
-    """The state, if requested. `{}` before the first patch."""
-
-    @property
-    def state(self) -> Any:
-        """`state_json` as a value. None if it is empty."""
-        return _parsed(self.state_json)
 
 
 @dataclass(slots=True)
@@ -2046,6 +2173,7 @@ class ListSessionsRequest:
     updated_before: datetime | None = None
     """See `updated_after`."""
     order: SessionOrder = SessionOrder.UNSPECIFIED
+    """The order of the list."""
 
 
 @dataclass(slots=True)
@@ -2096,6 +2224,7 @@ class SearchTranscriptsResponse:
     """The hits, best first. A search by words returns at most the best 512 over all pages."""
 
     hits: list[TranscriptHit] = field(default_factory=list)
+    """The hits."""
     next_page_token: str = ""
     """Token for the next page, or empty on the last page."""
     incomplete: bool = False
@@ -2110,11 +2239,15 @@ class TranscriptHit:
     snippet: str = ""
     """The text around the match."""
     session_id: str = ""
+    """The session's id."""
     generation: str = ""
     """The generation's ULID."""
     seq: int = 0
+    """Seq of the turn."""
     role: Role = Role.UNSPECIFIED
+    """Author of the turn."""
     time: datetime | None = None
+    """Time of the turn."""
     score: float = 0.0
     """Ranking score, higher is better. 0 if the query has no words. Comparable within one search
     only.
@@ -2124,50 +2257,39 @@ class TranscriptHit:
 
 
 @dataclass(slots=True)
-class PatchStateRequest:
-    """Changes the state of a session."""
+class UpdateSessionRequest:
+    """Changes a session."""
 
     session_id: str = ""
-    merge_patch_json: Json = ""
-    """An RFC 7396 merge patch. The state starts as `{}`, and is an object of at most
-    `limits.state_bytes` (64 KiB) and 128 levels. May be empty if `labels`, `ttl_class` or
-    `keep_all` is set; then the state and its version are unchanged.
+    """The session's id."""
+    state_patch_json: Json = ""
+    """An RFC 7396 merge patch of the state. A state is an object of at most `limits.state_bytes`
+    (64 KiB) and 128 levels.
     """
-    expected_version: int | None = None
-    """If set, fail with STALE_STATE_VERSION unless the state has this version."""
-    create: bool = False
-    """Whether to start the session if it is not live."""
-    replace: bool = False
-    """Whether `merge_patch_json` is the complete new state. Then its nulls are stored."""
+    state_json: Json = ""
+    """The complete new state, instead of `state_patch_json`."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Labels to set, as in AppendRequest."""
+    """Labels to set, as in AppendRequest: an empty value removes a label, others are unchanged.
+    """
     ttl_class: str = ""
     """How long the session may be idle, as in AppendRequest."""
     keep_all: bool | None = None
     """Whether to keep the whole history, as in AppendRequest."""
+    update_mask: list[str] = field(default_factory=list)
+    """Fields to set, of `state_json`, `labels`, `ttl_class` and `keep_all`. If unset, all of them
+    that have a value. A listed field without a value is reset.
+    """
+    expected_state_version: int | None = None
+    """If set, fail with STALE_STATE_VERSION unless the state has this version."""
+    allow_missing: bool = False
+    """Whether to start the session if it is not live."""
     idempotency_key: str = ""
     """Idempotency key, as in AppendRequest. A repeat changes nothing."""
 
     @property
-    def merge_patch(self) -> Any:
-        """`merge_patch_json` as a value. None if it is empty."""
-        return _parsed(self.merge_patch_json)
-
-
-@dataclass(slots=True)
-class PatchStateResponse:
-    """The state after a patch."""
-
-    state_json: Json = ""
-    """The complete state."""
-    version: int = 0
-    """Version of the state. Every patch increments it by one, even one that changes nothing.
-    Setting only `labels`, `ttl_class` or `keep_all` does not.
-    """
-    duplicate: bool = False
-    """Whether this repeats an earlier `idempotency_key`. Then nothing was changed, and the state
-    is the current one, or `{}` with version 0 if the session has ended since.
-    """
+    def state_patch(self) -> Any:
+        """`state_patch_json` as a value. None if it is empty."""
+        return _parsed(self.state_patch_json)
 
     @property
     def state(self) -> Any:
@@ -2176,10 +2298,24 @@ class PatchStateResponse:
 
 
 @dataclass(slots=True)
+class UpdateSessionResponse:
+    """The session after a change."""
+
+    session: SessionInfo | None = None
+    """With its state. A change of the state increments `state_version` by one, even if the state
+    stays the same. For a `duplicate`, the session as it is now, or only its `session_id` if it
+    has ended since.
+    """
+    duplicate: bool = False
+    """Whether this repeats an earlier `idempotency_key`. Then nothing was changed."""
+
+
+@dataclass(slots=True)
 class RewindSessionRequest:
     """Removes the newest turns of a session."""
 
     session_id: str = ""
+    """The session's id."""
     after_seq: int = 0
     """The newest turn to keep, or 0 to keep none. At most the highest seq ever assigned
     (AFTER_SEQ_INVALID).
@@ -2241,6 +2377,7 @@ class UpdateTurnRequest:
     """Replaces the content of a turn."""
 
     session_id: str = ""
+    """The session's id."""
     seq: int = 0
     """Seq of the turn to update. Fails with TURN_NOT_FOUND if the live generation has no such
     turn. Set either this or `client_id`.
@@ -2248,7 +2385,8 @@ class UpdateTurnRequest:
     turn: Turn | None = None
     """The new content. Its role, and the ids of its tool calls and results in order, must be those
     of the current turn. Its seq and pin are ignored. Without a time or a format, the current
-    ones are kept. Without a `client_id`, the turn loses its `client_id`.
+    ones are kept. Without a `client_id`, the turn loses its `client_id`. Cannot be combined
+    with `messages_json`.
     """
     expected_generation: str = ""
     """If set, fail with STALE_GENERATION unless this is the live generation."""
@@ -2262,6 +2400,17 @@ class UpdateTurnRequest:
     """Idempotency key, as in AppendRequest. A repeat changes nothing, also if the turn has been
     updated again or the session has ended since.
     """
+    messages_json: Json = ""
+    """The new content as the provider's own array of messages or items, in `format`. It must make
+    exactly one turn.
+    """
+    format: MessageFormat = MessageFormat.UNSPECIFIED
+    """The format of `messages_json`."""
+
+    @property
+    def messages(self) -> Any:
+        """`messages_json` as a value. None if it is empty."""
+        return _parsed(self.messages_json)
 
 
 @dataclass(slots=True)
@@ -2322,6 +2471,7 @@ class CompactSessionRequest:
     """Replaces the oldest exchanges by a summary."""
 
     session_id: str = ""
+    """The session's id."""
     keep_exchanges: int | None = None
     """Number of exchanges to keep verbatim, 0 to 1,000. Default 5, or fewer if they take more than
     30 % of the window.
@@ -2358,6 +2508,7 @@ class UndoCompactionRequest:
     """Undoes the last compaction."""
 
     session_id: str = ""
+    """The session's id."""
 
 
 @dataclass(slots=True)
@@ -2375,6 +2526,7 @@ class ResetSessionRequest:
     """Clears a live session."""
 
     session_id: str = ""
+    """The session's id."""
     run_hooks: bool = False
     """Whether to run the hooks for the generation that ends."""
     expected_generation: str = ""
@@ -2394,6 +2546,7 @@ class ResetSessionResponse:
     `session_id` if it has ended since.
     """
     ended_generation: str = ""
+    """The generation that ended, a ULID."""
     duplicate: bool = False
     """Whether this repeats an earlier `idempotency_key`. Then nothing was changed, and
     `ended_generation` is that of the first call.
@@ -2405,6 +2558,7 @@ class EndSessionRequest:
     """Ends the live generation."""
 
     session_id: str = ""
+    """The session's id."""
     expected_generation: str = ""
     """If set, fail with STALE_GENERATION unless this is the live generation."""
     idempotency_key: str = ""
@@ -2430,28 +2584,17 @@ class EraseSessionRequest:
     """Erases a session."""
 
     session_id: str = ""
+    """The session's id."""
     generation: str = ""
     """Erase only this generation, a ULID. If empty, all generations up to now."""
 
 
 @dataclass(slots=True)
 class EraseSessionResponse:
-    """Progress or result of an erasure."""
+    """An erasure in progress, or its result after a few seconds."""
 
-    job_id: str = ""
-    """Id of the job for `GetErasure`, a ULID."""
-    done: bool = False
-    """Whether everything was removed, including from the disk's pages. See also `outside`."""
-    erased: Erased | None = None
-    """Data removed so far. After a crash during the job, the numbers of memories and commits may
-    be too low.
-    """
-    outside: list[str] = field(default_factory=list)
-    """Human-readable list of data that memoird cannot remove. It has a line for each generation
-    passed to a hook, for each commit that still contains the data because of `erase:
-    tombstone`, for each copy of an erased generation, and for the tenant's documents, if any,
-    because they have no owner. Backups are never listed.
-    """
+    erasure: Erasure | None = None
+    """The job and its progress."""
 
 
 @dataclass(slots=True)
@@ -2464,42 +2607,37 @@ class EraseSubjectRequest:
 
 @dataclass(slots=True)
 class EraseSubjectResponse:
-    """Progress or result of an erasure."""
+    """An erasure in progress, or its result after a few seconds."""
 
-    job_id: str = ""
-    """Id of the job for `GetErasure`, a ULID."""
-    done: bool = False
-    """Whether everything was removed, including from the disk's pages. See also `outside`."""
-    erased: Erased | None = None
-    """Data removed so far. After a crash during the job, the numbers of memories and commits may
-    be too low.
-    """
-    outside: list[str] = field(default_factory=list)
-    """Human-readable list of data that memoird cannot remove. It has a line for each generation
-    passed to a hook, for each commit that still contains the data because of `erase:
-    tombstone`, for each copy of an erased generation, for each generation that belonged to the
-    subject until its subject was changed, and for the tenant's documents, if any, because they
-    have no owner. Backups are never listed.
-    """
+    erasure: Erasure | None = None
+    """The job and its progress."""
 
 
 @dataclass(slots=True)
 class GetErasureRequest:
-    """Asks for the progress of an erasure."""
+    """Asks for an erasure."""
 
-    job_id: str = ""
-    """The `job_id` returned by `EraseSession` or `EraseSubject`."""
+    id: str = ""
+    """The `id` of the erasure."""
 
 
 @dataclass(slots=True)
 class GetErasureResponse:
-    """Progress or result of an erasure."""
+    """An erasure in progress, or its result."""
 
-    job_id: str = ""
-    """Id of the job, a ULID."""
+    erasure: Erasure | None = None
+    """The job and its progress."""
+
+
+@dataclass(slots=True)
+class Erasure:
+    """A job that erases a session, a generation or a subject."""
+
+    id: str = ""
+    """A ULID."""
     done: bool = False
     """Whether everything was removed, including from the disk's pages. See also `outside`."""
-    erased: Erased | None = None
+    erased: ErasedCounts | None = None
     """Data removed so far. After a crash during the job, the numbers of memories and commits may
     be too low.
     """
@@ -2519,12 +2657,13 @@ class GetErasureResponse:
 
 
 @dataclass(slots=True)
-class Erased:
+class ErasedCounts:
     """Counts of data removed by an erasure."""
 
     turns: int = 0
     """Turns in the journal."""
     summaries: int = 0
+    """Summaries in the journal."""
     keys: int = 0
     """Idempotency keys."""
     memories: int = 0
@@ -2539,18 +2678,15 @@ class Erased:
 class WatchEventsRequest:
     """Selects the events to watch."""
 
-    after_event_id: int = 0
-    """Send only events after this one. 0 means from now on. Events of other cluster members from
-    shortly before may be sent as well.
+    after_cursor: str = ""
+    """Send only events after this `cursor`, which may come from any daemon that shares the
+    journal. If empty, from now on; events of other cluster members from shortly before may be
+    sent as well. `1-0` is before all events that the buffer still has. Fails with
+    CURSOR_INVALID if it is malformed or combined with `all_tenants`.
     """
     all_tenants: bool = False
     """Whether to send the events of all tenants, from now on. Requires a key with the role
     `admin`.
-    """
-    after_cursor: str = ""
-    """Send only events after this `cursor`, which may come from any daemon that shares the
-    journal. Fails with CURSOR_INVALID if it is malformed or combined with `after_event_id` or
-    `all_tenants`.
     """
 
 
@@ -2559,6 +2695,7 @@ class WatchEventsResponse:
     """An event, or the number of events that were missed."""
 
     event: Event | None = None
+    """The event. Unset if events were missed."""
     missed: int = 0
     """Number of events that left the buffer before they could be sent. The buffer keeps the last
     4,096 events of a tenant.
@@ -2575,39 +2712,186 @@ class Event:
 
     event_id: int = 0
     """Sequence number of the tenant's events. Each start of the daemon continues at a higher
-    number; an id of an earlier start is followed by all events of this start that are still in
-    the buffer. Cluster members number their events independently, so use `cursor` across them.
-    The events of one daemon are in order. If several daemons served a session, `seq` gives the
-    order.
+    number. Cluster members number their events independently. The events of one daemon are in
+    order. If several daemons served a session, `seq` gives the order.
     """
     time: datetime | None = None
-    kind: str = ""
-    """`created`, `appended`, `rewound`, `turn_updated`, `expired`, `evicted`, `ended` (by command,
-    see `reason`), `compacted`, `compaction_failed`, `compaction_undone`, `hook_delivered`,
-    `hook_failed`, `erased`, `learned` or `extraction_failed`. New kinds may be added.
-    """
+    """When it happened."""
     tenant: str = ""
+    """The tenant's id."""
     session_id: str = ""
+    """The session's id."""
     generation: str = ""
     """The generation's ULID."""
+    created: SessionCreated | None = None
+    """A generation started."""
+    appended: TurnsAppended | None = None
+    """Turns were appended."""
+    rewound: SessionRewound | None = None
+    """Turns were rewound."""
+    turn_updated: TurnUpdated | None = None
+    """The content of a turn was replaced."""
+    ended: SessionEnded | None = None
+    """The generation ended."""
+    erased: SessionErased | None = None
+    """All content of the generation was erased."""
+    compacted: SessionCompacted | None = None
+    """A summary replaced the oldest exchanges."""
+    compaction_failed: CompactionFailed | None = None
+    """No summary could be made. Nothing was changed."""
+    compaction_undone: CompactionUndone | None = None
+    """A summary was undone."""
+    hook_delivered: HookDelivered | None = None
+    """A hook accepted the generation."""
+    hook_failed: HookFailed | None = None
+    """A hook failed."""
+    learned: FactsLearned | None = None
+    """Facts were extracted from turns and stored."""
+    extraction_failed: ExtractionFailed | None = None
+    """The extraction of facts failed."""
+
+
+@dataclass(slots=True)
+class SessionCreated:
+    """A generation started."""
+
+
+@dataclass(slots=True)
+class TurnsAppended:
+    """Turns were appended."""
+
+    first_seq: int = 0
+    """Seq of the first of them."""
+    last_seq: int = 0
+    """Seq of the last of them."""
+    dropped_turns: int = 0
+    """Number of oldest turns that the history dropped to stay within its limits."""
+    client_ids: list[str] = field(default_factory=list)
+    """Client ids of the turns in order, up to 1 KiB."""
+
+
+@dataclass(slots=True)
+class SessionRewound:
+    """Turns were rewound."""
+
+    after_seq: int = 0
+    """The newest turn that was kept."""
+    through_seq: int = 0
+    """The highest seq assigned before the rewind."""
+
+
+@dataclass(slots=True)
+class TurnUpdated:
+    """The content of a turn was replaced."""
+
+    seq: int = 0
+    """Seq of the turn."""
+
+
+@dataclass(slots=True)
+class SessionEnded:
+    """A generation ended."""
+
     reason: EndReason = EndReason.UNSPECIFIED
-    """Why the generation ended, if it did."""
-    detail_json: Json = ""
-    """Details as a JSON object, by `kind`. `appended`: `first_seq`, `last_seq`, `dropped_turns`,
-    and `client_ids`, the client ids of the turns in order, up to 1 KiB, absent if there are
-    none. `rewound`: `after_seq`, and `through_seq`, the highest seq assigned before the rewind.
-    `turn_updated`: `seq`. `hook_delivered` and `hook_failed`: `hook`, `delivery`, `tries`, and
-    after a failure `gave_up` and, for keys with the role `admin`, `error`. `compacted`:
-    `number` of the summary, `trigger` (`preemptive`, `reactive`, `history` or `command`), `by`,
-    `first_seq`, `through_seq`, `tokens_before`, `tokens_after`. `compaction_failed`: `trigger`,
-    `reason`, `breaker` (its new state), and `error`, which for keys without the role `admin` is
-    present only if it quotes no reply of a summarizer. `compaction_undone`: `number`.
-    `learned`: `by` (the model), `first_seq`, `through_seq`, `kept` and `refused` (numbers of
-    facts), `tokens`. `extraction_failed`: `reason`, `gave_up` and, for keys with the role
-    `admin`, `error`.
+    """Why it ended."""
+
+
+@dataclass(slots=True)
+class SessionErased:
+    """All content of a generation was erased."""
+
+
+@dataclass(slots=True)
+class SessionCompacted:
+    """A summary replaced the oldest exchanges."""
+
+    trigger: CompactionTrigger = CompactionTrigger.UNSPECIFIED
+    """Why it was compacted."""
+    summary: SummaryInfo | None = None
+    """Metadata of the summary. `made_at` is unset."""
+    tokens_before: int = 0
+    """Estimated tokens of the newly covered turns and of the previous summary."""
+    tokens_after: int = 0
+    """Estimated tokens of the summary."""
+
+
+@dataclass(slots=True)
+class CompactionFailed:
+    """No summary could be made."""
+
+    trigger: CompactionTrigger = CompactionTrigger.UNSPECIFIED
+    """Why it was attempted."""
+    reason: str = ""
+    """Stable name of the reason, such as `timeout`. New reasons may be added."""
+    breaker: BreakerState = BreakerState.UNSPECIFIED
+    """State of the session's circuit breaker after the failure."""
+    error: str = ""
+    """Human-readable description. For keys without the role `admin`, set only if it quotes no
+    reply of a summarizer.
     """
 
-    @property
-    def detail(self) -> Any:
-        """`detail_json` as a value. None if it is empty."""
-        return _parsed(self.detail_json)
+
+@dataclass(slots=True)
+class CompactionUndone:
+    """A summary was undone."""
+
+    number: int = 0
+    """Number of the summary."""
+
+
+@dataclass(slots=True)
+class HookDelivered:
+    """A hook accepted a generation."""
+
+    hook: str = ""
+    """The hook's name."""
+    delivery_id: str = ""
+    """Id of the delivery, as in `HookDelivery`."""
+    tries: int = 0
+    """Number of tries, including this one."""
+
+
+@dataclass(slots=True)
+class HookFailed:
+    """A hook failed."""
+
+    hook: str = ""
+    """The hook's name."""
+    delivery_id: str = ""
+    """Id of the delivery, as in `HookDelivery`."""
+    tries: int = 0
+    """Number of tries, including this one."""
+    gave_up: bool = False
+    """Whether the delivery was abandoned."""
+    error: str = ""
+    """Human-readable description. Set only for keys with the role `admin`."""
+
+
+@dataclass(slots=True)
+class FactsLearned:
+    """Facts were extracted from turns and stored."""
+
+    model: str = ""
+    """The model's name."""
+    first_seq: int = 0
+    """The first turn shown to the model."""
+    through_seq: int = 0
+    """The last turn shown to the model."""
+    accepted: int = 0
+    """Number of facts that were stored."""
+    rejected: int = 0
+    """Number of facts that were rejected."""
+    tokens: int = 0
+    """Tokens of the prompt and the reply."""
+
+
+@dataclass(slots=True)
+class ExtractionFailed:
+    """The extraction of facts failed."""
+
+    reason: str = ""
+    """Stable name of the reason, such as `timeout`. New reasons may be added."""
+    gave_up: bool = False
+    """Whether the turns are skipped from now on. If false, the extraction is tried again."""
+    error: str = ""
+    """Human-readable description. Set only for keys with the role `admin`."""

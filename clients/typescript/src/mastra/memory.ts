@@ -90,10 +90,10 @@ export class MemoirdMemory extends MemoryStorage {
 
   async saveThread({ thread }: { thread: StorageThreadType }): Promise<StorageThreadType> {
     const { updatedAt, ...rest } = thread;
-    await this.client.patchState({
+    await this.client.updateSession({
       sessionId: this.prefix + thread.id,
-      mergePatchJson: json({ mastra: { thread: [rest], updated: updatedAt } }),
-      create: true,
+      statePatchJson: json({ mastra: { thread: [rest], updated: updatedAt } }),
+      allowMissing: true,
       ...this.about(thread.resourceId),
     });
     return thread;
@@ -117,10 +117,10 @@ export class MemoirdMemory extends MemoryStorage {
       } as StorageThreadType;
       const { updatedAt, ...rest } = thread;
       try {
-        await this.client.patchState({
+        await this.client.updateSession({
           sessionId: this.prefix + change.id,
-          mergePatchJson: json({ mastra: { thread: [rest], updated: updatedAt } }),
-          expectedVersion: found.version,
+          statePatchJson: json({ mastra: { thread: [rest], updated: updatedAt } }),
+          expectedStateVersion: found.version,
         });
         return thread;
       } catch (error) {
@@ -368,8 +368,9 @@ export class MemoirdMemory extends MemoryStorage {
   private async found(threadId: string): Promise<{ thread: StorageThreadType; version: bigint } | undefined> {
     try {
       const answer = await this.client.getSession({ sessionId: this.prefix + threadId, includeState: true });
-      const thread = threadIn(answer.stateJson);
-      return thread && { thread, version: answer.session!.stateVersion };
+      const { stateJson, stateVersion } = answer.session!;
+      const thread = threadIn(stateJson);
+      return thread && { thread, version: stateVersion };
     } catch (error) {
       if (error instanceof SessionNotFound) {
         return undefined;
@@ -433,9 +434,9 @@ export class MemoirdMemory extends MemoryStorage {
 
   /** Sets the thread's time of update to now. */
   private async touch(threadId: string): Promise<void> {
-    const mergePatchJson = JSON.stringify({ mastra: { updated: new Date() } });
+    const statePatchJson = JSON.stringify({ mastra: { updated: new Date() } });
     try {
-      await this.client.patchState({ sessionId: this.prefix + threadId, mergePatchJson });
+      await this.client.updateSession({ sessionId: this.prefix + threadId, statePatchJson });
     } catch (error) {
       if (!(error instanceof SessionNotFound)) {
         throw error;
@@ -513,14 +514,15 @@ export class MemoirdMemory extends MemoryStorage {
   }
 
   private async erase(sessionId: string): Promise<void> {
-    let { jobId, done } = await this.client.eraseSession({ sessionId });
+    let { erasure } = await this.client.eraseSession({ sessionId });
+    const { id } = erasure!;
     const ends = performance.now() + ERASURE_MS_MAX;
-    for (let pause = 50; !done; pause = Math.min(2 * pause, 1_000)) {
+    for (let pause = 50; !erasure!.done; pause = Math.min(2 * pause, 1_000)) {
       if (performance.now() > ends) {
-        throw new Error(`the erasure ${jobId} is still under way: ask getErasure for it`);
+        throw new Error(`the erasure ${id} is still under way: ask getErasure for it`);
       }
       await sleep(pause);
-      ({ done } = await this.client.getErasure({ jobId }));
+      ({ erasure } = await this.client.getErasure({ id }));
     }
   }
 }

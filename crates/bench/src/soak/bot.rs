@@ -10,8 +10,8 @@ use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
 use memoird_proto::v1::{
     AppendRequest, BuildContextRequest, EndSessionRequest, EraseSessionRequest, GetHistoryRequest,
-    HistoryScope, MemoryKind, Part, PatchStateRequest, RecallRequest, RememberRequest,
-    ResetSessionRequest, Role, SearchTranscriptsRequest, Turn,
+    HistoryScope, MemoryKind, Part, RecallRequest, RememberRequest, ResetSessionRequest, Role,
+    SearchTranscriptsRequest, Turn, UpdateSessionRequest,
 };
 use tokio::time::sleep;
 use tonic::Status;
@@ -130,14 +130,14 @@ impl Bot {
     }
 
     async fn patch(&mut self, session: u64) -> Result<(), Status> {
-        let request = PatchStateRequest {
+        let request = UpdateSessionRequest {
             session_id: self.session_id(session),
-            merge_patch_json: format!(r#"{{"step":{},"mood":null}}"#, self.rng.below(9)),
-            ..PatchStateRequest::default()
+            state_patch_json: format!(r#"{{"step":{},"mood":null}}"#, self.rng.below(9)),
+            ..UpdateSessionRequest::default()
         };
         let patched = self
             .sessions
-            .patch_state(self.target.request(request))
+            .update_session(self.target.request(request))
             .await;
         found(patched.map(drop))
     }

@@ -10,7 +10,8 @@ fn summary() -> SummaryInfo {
         through_seq: 30,
         turns: 1_028,
         made_at: None,
-        made_by: "openai/qwen\u{1b}[2J".into(),
+        made_by: SummaryMaker::Model.into(),
+        model: "openai/qwen\u{1b}[2J".into(),
     }
 }
 
@@ -24,14 +25,14 @@ fn summary_shows_covered_turns() {
 #[test]
 fn healthy_compaction_has_no_line() {
     let fine = CompactionInfo {
-        breaker: "closed".into(),
+        breaker: BreakerState::Closed.into(),
         summaries: 3,
         ..Default::default()
     };
     assert_eq!(health(&fine), "");
     assert_eq!(health(&CompactionInfo::default()), "");
     let bad = CompactionInfo {
-        breaker: "half_open".into(),
+        breaker: BreakerState::HalfOpen.into(),
         consecutive_failures: 3,
         last_error: "unavailable: 503\n\u{1b}[2J".into(),
         running: true,

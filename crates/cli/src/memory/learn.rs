@@ -75,7 +75,8 @@ fn line(fact: &LearnedFact, dry_run: bool) -> String {
         seqs.join(", ")
     );
     let Some(result) = &fact.result else {
-        return format!("- refused, {}: {said}", output::printable(&fact.refused));
+        let why = short_name("FactRejection", fact.rejection);
+        return format!("- refused, {why}: {said}");
     };
     let became = short_name("RememberOutcome", result.outcome);
     let would = if dry_run { "would be " } else { "" };

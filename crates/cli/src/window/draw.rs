@@ -1,6 +1,7 @@
 //! Text output of a window: the bar, its turns, what is omitted and why.
 
 use memoird_proto::v1::part::Part as Kind;
+use memoird_proto::v1::window_policy::Policy;
 use memoird_proto::v1::{BuildContextResponse, ContextReport, Omission, OmissionReason, Turn};
 
 use super::bar;
@@ -32,7 +33,7 @@ pub(super) fn window(window: &BuildContextResponse, has_colours: bool) -> String
             "{}, {}, {}\n",
             output::one_line(&session.session_id, 40),
             output::printable(&report.model),
-            output::printable(&report.policy)
+            policy(&report)
         ),
         bar::lines(&report, has_colours).join("\n"),
         String::new(),
@@ -51,6 +52,16 @@ pub(super) fn window(window: &BuildContextResponse, has_colours: bool) -> String
     }
     lines.extend(facts(window, &report));
     lines.join("\n")
+}
+
+fn policy(report: &ContextReport) -> &'static str {
+    match report.policy.and_then(|policy| policy.policy) {
+        Some(Policy::SlidingWindow(_)) => "sliding_window",
+        Some(Policy::HeadTail(_)) => "head_tail",
+        Some(Policy::TokenBudget(_)) => "token_budget",
+        Some(Policy::Salience(_)) => "salience",
+        None => "unknown policy",
+    }
 }
 
 /// Formats the turns as lines: seq, role, tokens, text.

@@ -9,7 +9,7 @@ use memoird_core::state::{State, StatePatch};
 
 use super::handle::Commands;
 use crate::error::EngineError;
-use crate::sessions::{Decision, Effect, SessionRef, Update, UpdateOptions};
+use crate::sessions::{Decision, Effect, SessionRef, SessionView, Update, UpdateOptions};
 use crate::tenants::Tenant;
 
 #[derive(Clone, Debug, Default)]
@@ -24,10 +24,10 @@ pub struct PatchCommand {
 
 #[derive(Clone, Debug)]
 pub struct PatchOutcome {
-    /// State after the patch. For a duplicate, the current state.
+    /// The session after the patch with its state. For a duplicate, the current one.
     ///
-    /// Empty for a duplicate if the session has since ended.
-    pub state: State,
+    /// `None` for a duplicate if the session has since ended.
+    pub session: Option<(SessionView, State)>,
     /// Whether the idempotency key was already used, so that nothing was changed.
     pub duplicate: bool,
 }
@@ -85,7 +85,7 @@ impl Commands {
             let decided = patched.map(|decided| update.session.set_options(decided));
             let effect = Effect::new([change].into_iter().chain(decided).collect(), false);
             let outcome = PatchOutcome {
-                state,
+                session: Some((update.view(), state)),
                 duplicate: false,
             };
             Ok::<_, EngineError>(Decision::used(outcome, effect))
@@ -96,16 +96,20 @@ impl Commands {
 
 /// Reply to a duplicate patch.
 fn duplicate_reply(update: &mut Update<'_>) -> Decision<PatchOutcome> {
-    let outcome = PatchOutcome {
-        state: update.session.state(),
-        duplicate: true,
-    };
     if update.is_new {
         // The original's generation has ended. Do not start a new one for a duplicate.
+        let outcome = PatchOutcome {
+            session: None,
+            duplicate: true,
+        };
         return Decision::unused(outcome, None);
     }
     let note = update
         .may_note_use
         .then(|| Effect::change(update.session.touch(update.now)));
+    let outcome = PatchOutcome {
+        session: Some((update.view(), update.session.state())),
+        duplicate: true,
+    };
     Decision::used(outcome, note)
 }

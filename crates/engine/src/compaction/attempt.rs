@@ -300,10 +300,11 @@ impl Compaction {
         drop(stats);
         let kind = EventKind::Compacted {
             number: summary.number,
-            trigger: trigger.into(),
+            trigger: request.trigger,
             by: summary.by.clone(),
             first_seq: summary.first_seq,
             through_seq: summary.through_seq,
+            turns: summary.turns,
             tokens_before: made.tokens_before,
             tokens_after: made.tokens_after,
         };
@@ -365,10 +366,10 @@ impl Compaction {
             session.tenant.stats.compaction.lock().breakers_opened += 1;
         }
         let kind = EventKind::CompactionFailed {
-            trigger: request.trigger.name().into(),
+            trigger: request.trigger,
             reason: failure.reason.into(),
             problem: failure.problem.clone(),
-            breaker: breaker.name().into(),
+            breaker,
         };
         self.sessions().publish(session, generation, kind);
     }

@@ -171,7 +171,7 @@ impl Bot {
             .commands
             .patch_state(&self.tenant, &session, &command)
             .await
-            .map(|outcome| outcome.state)
+            .map(|outcome| outcome.session.expect("a session").1)
     }
 
     /// Sets a label, creating the session if needed. An empty value removes the label.
@@ -192,7 +192,7 @@ impl Bot {
         let session = session_id(session);
         let commands = &self.engine.commands;
         let patched = commands.patch_state(&self.tenant, &session, &command).await;
-        patched.map(|outcome| outcome.state)
+        patched.map(|outcome| outcome.session.expect("a session").1)
     }
 
     /// Returns the texts of the live history.

@@ -243,7 +243,7 @@ async fn patch_of_options_touches_session_and_keeps_state() {
     let commands = &engine.commands;
     let (a, b) = (session_id("a"), session_id("b"));
     let patched = commands.patch_state(&bot.tenant, &a, &command);
-    assert_eq!(patched.await.unwrap().state.version, 0);
+    assert_eq!(patched.await.unwrap().session.unwrap().1.version, 0);
     sleep(9 * TTL).await;
     assert_eq!(bot.list().await, ["a"]);
     let gone = commands.patch_state(&bot.tenant, &b, &command);

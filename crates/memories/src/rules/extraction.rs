@@ -82,7 +82,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Name for responses and metrics.
+    /// Name for metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Malformed => "MALFORMED",

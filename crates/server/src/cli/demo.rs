@@ -15,6 +15,7 @@ use memoird_cli::watch::Columns;
 use memoird_cli::{clock, daemon, output, transcript, watch};
 use memoird_core::ids::{SessionId, TenantId};
 use memoird_hooks::git::{Checkpoints, GitConfig, LogEntry};
+use memoird_proto::v1::event::Kind as EventKind;
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
     AppendRequest, AppendResponse, EndSessionRequest, Event, GetHistoryRequest,
@@ -157,7 +158,7 @@ impl Demo<'_> {
         let reply = bot.say(NEWCOMER, self.chats.greeting.clone()).await?;
         let generation = reply.session.unwrap_or_default().generation;
         feed.until("created", &generation).await?;
-        let is_evicted = |event: &Event| event.kind == "evicted";
+        let is_evicted = |event: &Event| event.word() == "evicted";
         let evicted = in_time("an eviction", feed.seek(&SHOWN, is_evicted)).await?;
         feed.until("hook_delivered", &evicted.generation).await?;
         printer.say(&format!("live: {}", names(&bot.sessions().await?)))?;
@@ -183,7 +184,7 @@ impl Demo<'_> {
             .find(|info| info.session_id == SHOP)
             .unwrap_or_default();
         printer.say(&format!("{SHOP} stays silent, while the other two go on:"))?;
-        let is_it = |it: &Event| it.kind == "expired" && it.generation == silent.generation;
+        let is_it = |it: &Event| it.word() == "expired" && it.generation == silent.generation;
         let waiting = async {
             loop {
                 match timeout(TALK_EVERY, feed.seek(&SHOWN, is_it)).await {
@@ -453,7 +454,7 @@ impl EventFeed {
                 .map_err(|status| self.target.explain(status))?;
             let problem = "the daemon ended the stream of events";
             let received = message.ok_or_else(|| CliError::failed(Exit::Unavailable, problem))?;
-            let is_wanted = |event: &Event| kinds.contains(&&*event.kind);
+            let is_wanted = |event: &Event| kinds.contains(&event.word());
             if received.event.as_ref().is_none_or(is_wanted) {
                 self.printer
                     .show(&watch::line(&received, Columns::default()))?;
@@ -469,15 +470,18 @@ impl EventFeed {
 
     /// Waits for an event of this kind for a generation.
     async fn until(&mut self, kind: &str, generation: &str) -> Result<Event, CliError> {
-        let is_it = |event: &Event| event.kind == kind && event.generation == generation;
+        let is_it = |event: &Event| event.word() == kind && event.generation == generation;
         in_time(kind, self.seek(&SHOWN, is_it)).await
     }
 
     /// Reads events without showing them, up to the append of this turn.
     async fn catch_up(&mut self, generation: &str, seq: u64) -> Result<(), CliError> {
         let is_it = |event: &Event| {
-            let detail: Value = serde_json::from_str(&event.detail_json).unwrap_or_default();
-            event.generation == generation && detail["last_seq"] == seq
+            let appended = match &event.kind {
+                Some(EventKind::Appended(appended)) => appended.last_seq,
+                _ => 0,
+            };
+            event.generation == generation && appended == seq
         };
         let append = in_time("the word of an append", self.seek(&[], is_it));
         append.await.map(drop)

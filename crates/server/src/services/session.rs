@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use memoird_engine::{ContextOutcome, EngineError, RecallTool, TranscriptSearch};
+use memoird_engine::{ContextOutcome, EngineError, RecallTool, Tenant, TranscriptSearch};
 use memoird_proto::spliced;
 use memoird_proto::v1::{
     AppendRequest, AppendResponse, BuildContextRequest, CompactSessionRequest,
     CompactSessionResponse, CopySessionRequest, CopySessionResponse, EndSessionRequest,
     EndSessionResponse, EraseSessionRequest, EraseSessionResponse, EraseSubjectRequest,
-    EraseSubjectResponse, GetErasureRequest, GetErasureResponse, GetHistoryRequest,
+    EraseSubjectResponse, Erasure, GetErasureRequest, GetErasureResponse, GetHistoryRequest,
     GetSessionRequest, GetSessionResponse, ListSessionsRequest, ListSessionsResponse,
-    PatchStateRequest, PatchStateResponse, ResetSessionRequest, ResetSessionResponse,
-    ResolveRecallToolRequest, ResolveRecallToolResponse, RewindSessionRequest,
-    RewindSessionResponse, SearchTranscriptsRequest, UndoCompactionRequest, UndoCompactionResponse,
-    UpdateTurnRequest, UpdateTurnResponse, WatchEventsRequest,
+    ResetSessionRequest, ResetSessionResponse, ResolveRecallToolRequest, ResolveRecallToolResponse,
+    RewindSessionRequest, RewindSessionResponse, SearchTranscriptsRequest, UndoCompactionRequest,
+    UndoCompactionResponse, UpdateSessionRequest, UpdateSessionResponse, UpdateTurnRequest,
+    UpdateTurnResponse, WatchEventsRequest,
 };
+use memoird_store::EraseTarget;
 use prost::Message;
 
 use super::watch::EventStream;
@@ -143,7 +144,9 @@ pub(crate) async fn get_session(call: ApiCall<GetSessionRequest>) -> Reply<GetSe
     let mut reply = compaction::detail(&detail, role);
     if call.message.include_state {
         let state = call.api.engine.commands.state(tenant, &session).await?;
-        reply.state_json = state.json.to_string();
+        if let Some(session) = &mut reply.session {
+            session.state_json = state.json.to_string();
+        }
     }
     Ok(reply)
 }
@@ -188,13 +191,21 @@ pub(crate) async fn search_transcripts(
     Ok(search::found(api.search.search(&tenant, request).await?))
 }
 
-pub(crate) async fn patch_state(call: ApiCall<PatchStateRequest>) -> Reply<PatchStateResponse> {
-    let (api, tenant, request) = call.into_parts();
-    let session = from::session_id(&request.session_id)?;
-    let command = from::patch(request)?;
+pub(crate) async fn update_session(
+    call: ApiCall<UpdateSessionRequest>,
+) -> Reply<UpdateSessionResponse> {
+    let (api, tenant, mut request) = call.into_parts();
+    let session_id = std::mem::take(&mut request.session_id);
+    let session = from::session_id(&session_id)?;
+    let command = from::session_update(request)?;
+    let names = match &command.state {
+        Some(state) if state.replaces => Names::ReplaceState,
+        _ => Names::Common,
+    };
     let commands = &api.engine.commands;
-    let outcome = commands.patch_state(&tenant, &session, &command).await?;
-    Ok(to::patched(&outcome))
+    let outcome = commands.patch_state(&tenant, &session, &command).await;
+    let outcome = outcome.map_err(|error| status::engine_named(&error, names))?;
+    Ok(to::session_updated(session_id, &outcome))
 }
 
 pub(crate) async fn reset_session(
@@ -221,26 +232,32 @@ pub(crate) async fn erase_session(
     call: ApiCall<EraseSessionRequest>,
 ) -> Reply<EraseSessionResponse> {
     let (api, tenant, request) = call.into_parts();
-    let target = erasure::session(&request)?;
-    let erasure = api.engine.erasures.erase(&tenant, target).await?;
-    Ok(erasure::session_erased(erasure))
+    let erasure = erase(&api, &tenant, erasure::session(&request)?).await?;
+    Ok(EraseSessionResponse { erasure })
 }
 
 pub(crate) async fn erase_subject(
     call: ApiCall<EraseSubjectRequest>,
 ) -> Reply<EraseSubjectResponse> {
     let (api, tenant, request) = call.into_parts();
-    let target = erasure::subject(&request)?;
-    let erasure = api.engine.erasures.erase(&tenant, target).await?;
-    Ok(erasure::subject_erased(erasure))
+    let erasure = erase(&api, &tenant, erasure::subject(&request)?).await?;
+    Ok(EraseSubjectResponse { erasure })
+}
+
+async fn erase(api: &Api, tenant: &Arc<Tenant>, target: EraseTarget) -> Reply<Option<Erasure>> {
+    let erasures = &api.engine.erasures;
+    let begun = erasures.erase(tenant, target).await?;
+    let waits_for = erasures.waits_for(begun.id);
+    Ok(Some(erasure::erasure(begun, waits_for)))
 }
 
 pub(crate) async fn get_erasure(call: ApiCall<GetErasureRequest>) -> Reply<GetErasureResponse> {
     let (api, tenant, request) = call.into_parts();
-    let id = request.job_id.parse()?;
-    let found = api.engine.erasures.get(&tenant.id, id).await;
-    let waits_for = api.engine.erasures.waits_for(id);
-    Ok(erasure::found(found?, waits_for))
+    let id = request.id.parse()?;
+    let erasures = &api.engine.erasures;
+    let found = erasures.get(&tenant.id, id).await?;
+    let erasure = Some(erasure::erasure(found, erasures.waits_for(id)));
+    Ok(GetErasureResponse { erasure })
 }
 
 pub(crate) async fn compact_session(
@@ -295,13 +312,17 @@ pub(crate) async fn update_turn(call: ApiCall<UpdateTurnRequest>) -> Reply<Updat
     let tenant = caller.tenant;
     let session_id = std::mem::take(&mut request.session_id);
     let session = from::session_id(&session_id)?;
-    let bytes = request.turn.as_ref().map_or(0, Message::encoded_len);
+    let turn_bytes = request.turn.as_ref().map_or(0, Message::encoded_len);
+    let bytes = turn_bytes + request.messages_json.len();
+    let names = Names::UpdateTurn {
+        has_messages: !request.messages_json.is_empty(),
+    };
     let read = move || from::turn_update(request);
     let command = call.api.heavy.run(&tenant.id, bytes, read).await?;
     caller.key.check()?;
     let commands = &call.api.engine.commands;
     let outcome = commands.update_turn(&tenant, &session, command).await;
-    let outcome = outcome.map_err(|error| status::engine_named(&error, Names::UpdateTurn))?;
+    let outcome = outcome.map_err(|error| status::engine_named(&error, names))?;
     to::turn_updated(session_id, &outcome)
 }
 

@@ -82,7 +82,7 @@ impl Watchers {
         } else {
             WatchScope::Tenant(Arc::clone(&caller.tenant))
         };
-        let from = self.from(request)?;
+        let from = Self::from(request)?;
         let counted = self.add_watcher(&caller.tenant.id)?;
         let watcher = self.engine.events.watch(scope, &from);
         // One slot more, for the error that ends the stream.
@@ -107,13 +107,12 @@ impl Watchers {
         Ok(Box::pin(events))
     }
 
-    fn from(&self, request: &v1::WatchEventsRequest) -> Result<WatchFrom, Refusal> {
+    fn from(request: &v1::WatchEventsRequest) -> Result<WatchFrom, Refusal> {
         if request.after_cursor.is_empty() {
-            return Ok(self.epoch.watch_from(request.after_event_id));
+            return Ok(WatchFrom::Now);
         }
-        let has_another = request.after_event_id != 0 || request.all_tenants;
         match request.after_cursor.parse::<EventCursor>() {
-            Ok(cursor) if !has_another => Ok(WatchFrom::Cursor(cursor)),
+            Ok(cursor) if !request.all_tenants => Ok(WatchFrom::Cursor(cursor)),
             Ok(_) => Err(status::cursor_with_others()),
             Err(_) => Err(status::cursor_invalid()),
         }

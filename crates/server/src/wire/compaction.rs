@@ -1,5 +1,6 @@
 //! Compaction on the wire: requests, results, and the summary of a session's oldest turns.
 
+use memoird_core::breaker::BreakerState;
 use memoird_core::compaction::Summary;
 use memoird_engine::{CompactionOutcome, EngineError, SessionDetail, SessionView};
 use memoird_proto::v1;
@@ -28,7 +29,7 @@ pub(crate) fn keep_exchanges(asked: Option<u32>) -> Result<Option<u32>, Refusal>
 
 /// State of compaction of a session, with defaults if there was none.
 pub(super) fn info(view: &SessionView) -> v1::CompactionInfo {
-    let breaker = view.breaker.name().to_owned();
+    let breaker = breaker_state(view.breaker).into();
     let Some(status) = view.head.compaction.as_deref() else {
         return v1::CompactionInfo {
             breaker,
@@ -100,7 +101,28 @@ pub(super) fn summary_info(summary: &Summary) -> v1::SummaryInfo {
         through_seq: summary.through_seq,
         turns: summary.turns,
         made_at: Some(timestamp_to_proto(summary.made_at)),
-        made_by: summary.by.to_string(),
+        ..made_by(&summary.by)
+    }
+}
+
+/// What made a summary: `extractive`, or the provider and its model.
+pub(super) fn made_by(by: &str) -> v1::SummaryInfo {
+    let (made_by, model) = match by {
+        "extractive" => (v1::SummaryMaker::Extractive, ""),
+        model => (v1::SummaryMaker::Model, model),
+    };
+    v1::SummaryInfo {
+        made_by: made_by.into(),
+        model: model.to_owned(),
+        ..Default::default()
+    }
+}
+
+pub(super) fn breaker_state(state: BreakerState) -> v1::BreakerState {
+    match state {
+        BreakerState::Closed => v1::BreakerState::Closed,
+        BreakerState::Open => v1::BreakerState::Open,
+        BreakerState::HalfOpen => v1::BreakerState::HalfOpen,
     }
 }
 
@@ -119,7 +141,6 @@ pub(crate) fn detail(detail: &SessionDetail, role: Role) -> v1::GetSessionRespon
         session: Some(session),
         summary: summary.map(summary_info),
         summary_text: text_or_empty(summary.map(|summary| &summary.text)),
-        state_json: String::new(),
     }
 }
 

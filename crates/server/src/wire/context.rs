@@ -251,6 +251,19 @@ fn policy(policy: Option<v1::WindowPolicy>) -> Result<Option<Policy>, Refusal> {
     }))
 }
 
+fn policy_to_proto(policy: Policy) -> v1::WindowPolicy {
+    use v1::window_policy::Policy as Proto;
+    let policy = match policy {
+        Policy::SlidingWindow { turns } => Proto::SlidingWindow(v1::SlidingWindow { turns }),
+        Policy::HeadTail { turns } => Proto::HeadTail(v1::HeadTail { turns }),
+        Policy::TokenBudget => Proto::TokenBudget(v1::TokenBudget {}),
+        Policy::Salience => Proto::Salience(v1::Salience {}),
+    };
+    v1::WindowPolicy {
+        policy: Some(policy),
+    }
+}
+
 pub(super) fn budget_override(budget: v1::Budget) -> BudgetOverride {
     BudgetOverride {
         context_window: budget.context_window,
@@ -444,7 +457,7 @@ fn report(report: Report, turns: &WindowTurns) -> v1::ContextReport {
         turn_tokens: turns.charged().collect(),
         token_factor: report.token_factor,
         token_margin: report.token_margin,
-        policy: report.policy.name().to_owned(),
+        policy: Some(policy_to_proto(report.policy)),
         degraded: report.degraded,
         notes: report.notes,
         budget: Some(budget(report.budget)),

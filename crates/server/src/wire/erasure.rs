@@ -19,46 +19,20 @@ pub(crate) fn subject(request: &v1::EraseSubjectRequest) -> Result<EraseTarget, 
     Ok(EraseTarget::Subject(Subject::parse(&request.subject)?))
 }
 
-pub(crate) fn session_erased(erasure: Erasure) -> v1::EraseSessionResponse {
-    v1::EraseSessionResponse {
-        job_id: erasure.id.to_string(),
-        done: is_done(&erasure),
+/// An erasure, with what it is waiting for.
+pub(crate) fn erasure(erasure: Erasure, waits_for: String) -> v1::Erasure {
+    let done = erasure.stage == ErasureStage::Done;
+    v1::Erasure {
+        id: erasure.id.to_string(),
+        done,
         erased: Some(counts(erasure.counts)),
         outside: erasure.outside,
+        waits_for: if done { String::new() } else { waits_for },
     }
 }
 
-pub(crate) fn subject_erased(erasure: Erasure) -> v1::EraseSubjectResponse {
-    v1::EraseSubjectResponse {
-        job_id: erasure.id.to_string(),
-        done: is_done(&erasure),
-        erased: Some(counts(erasure.counts)),
-        outside: erasure.outside,
-    }
-}
-
-/// Progress of an erasure, with what it is waiting for.
-pub(crate) fn found(erasure: Erasure, waits_for: String) -> v1::GetErasureResponse {
-    let waits_for = if is_done(&erasure) {
-        String::new()
-    } else {
-        waits_for
-    };
-    v1::GetErasureResponse {
-        job_id: erasure.id.to_string(),
-        done: is_done(&erasure),
-        erased: Some(counts(erasure.counts)),
-        outside: erasure.outside,
-        waits_for,
-    }
-}
-
-fn is_done(erasure: &Erasure) -> bool {
-    erasure.stage == ErasureStage::Done
-}
-
-fn counts(counts: ErasedCounts) -> v1::Erased {
-    v1::Erased {
+fn counts(counts: ErasedCounts) -> v1::ErasedCounts {
+    v1::ErasedCounts {
         turns: counts.turns,
         summaries: counts.summaries,
         keys: counts.keys,

@@ -1,14 +1,14 @@
 //! Converts events for watchers.
 
-use memoird_core::change::EndReason;
+use memoird_core::compaction::Trigger;
 use memoird_core::time::Timestamp;
-use memoird_engine::{Event, EventCursor, EventKind, WatchFrom, WatchItem};
+use memoird_engine::{Event, EventCursor, EventKind, WatchItem};
 use memoird_proto::v1;
+use memoird_proto::v1::event::Kind;
 use memoird_store::encoding::timestamp_to_proto;
-use serde_json::{Value, json};
 
-use super::to::end_reason;
-use super::{compaction, text_or_empty};
+use super::compaction;
+use super::to::{count, end_reason};
 use crate::rpc::Role;
 
 /// Offset of event ids in this run of the daemon.
@@ -32,14 +32,6 @@ impl Epoch {
     /// The id of an event with this number, counted by the engine from 1.
     pub(crate) fn id(self, number: u64) -> u64 {
         self.0.saturating_add(number)
-    }
-
-    /// Converts an event id to a position. Ids of other runs select all events.
-    pub(crate) fn watch_from(self, after_event_id: u64) -> WatchFrom {
-        match after_event_id {
-            0 => WatchFrom::Now,
-            id => WatchFrom::After(id.checked_sub(self.0).unwrap_or(u64::MAX)),
-        }
     }
 }
 
@@ -66,16 +58,13 @@ pub(crate) fn event(
             cursor,
         },
         WatchItem::Event { tenant, event } => {
-            let (kind, reason, detail) = event_kind(&event, view.role);
             let event = v1::Event {
                 event_id: view.epoch.id(event.id),
                 time: Some(timestamp_to_proto(event.at)),
-                kind,
                 tenant: tenant.id.to_string(),
                 session_id: event.session.to_string(),
                 generation: event.generation.to_string(),
-                reason: reason.into(),
-                detail_json: text_or_empty(detail),
+                kind: Some(kind(&event, view.role)),
             };
             v1::WatchEventsResponse {
                 event: Some(event),
@@ -86,55 +75,128 @@ pub(crate) fn event(
     }
 }
 
-/// Returns the kind of an event, why the generation ended, and the details for this role.
-///
-/// Kinds and details are named as the variants of [`EventKind`] and their fields.
-pub(super) fn event_kind(event: &Event, role: Role) -> (String, v1::EndReason, Option<Value>) {
-    if let EventKind::Ended(reason) = &event.kind {
-        let kind = match reason {
-            EndReason::Expired => "expired",
-            EndReason::Evicted => "evicted",
-            EndReason::Ended | EndReason::Reset | EndReason::Shutdown => "ended",
-        };
-        return (kind.to_owned(), end_reason(*reason), None);
-    }
-    let none = v1::EndReason::Unspecified;
-    // Serialization cannot fail for this type.
-    let variant = match serde_json::to_value(&event.kind).unwrap_or_default() {
-        Value::Object(variant) => variant,
-        name => return (snake_case(name.as_str().unwrap_or_default()), none, None),
+/// Converts the kind of an event. Only admins receive text of a provider, a program or a service.
+pub(super) fn kind(event: &Event, role: Role) -> Kind {
+    let for_admins = |problem: &str| match role {
+        Role::Admin => problem.to_owned(),
+        Role::Bot => String::new(),
     };
-    let (name, mut detail) = variant.into_iter().next().unwrap_or_default();
-    if let Some(fields) = detail.as_object_mut() {
-        // Only admins receive text of a provider, a program or a service.
-        let may_know = match &event.kind {
-            EventKind::CompactionFailed { reason, .. } => compaction::may_know(role, reason),
-            _ => role == Role::Admin,
-        };
-        if let Some(problem) = fields.remove("problem").filter(|_| may_know) {
-            fields.insert("error".to_owned(), problem);
+    let delivery_id = |hook| format!("{}/{hook}", event.generation);
+    match event.kind.clone() {
+        EventKind::Created => Kind::Created(v1::SessionCreated {}),
+        EventKind::Appended {
+            first_seq,
+            last_seq,
+            dropped_turns,
+            client_ids,
+        } => Kind::Appended(v1::TurnsAppended {
+            first_seq,
+            last_seq,
+            dropped_turns,
+            client_ids: client_ids.into_iter().map(String::from).collect(),
+        }),
+        EventKind::Rewound {
+            after_seq,
+            through_seq,
+        } => Kind::Rewound(v1::SessionRewound {
+            after_seq,
+            through_seq,
+        }),
+        EventKind::TurnUpdated { seq } => Kind::TurnUpdated(v1::TurnUpdated { seq }),
+        EventKind::Ended(reason) => Kind::Ended(v1::SessionEnded {
+            reason: end_reason(reason).into(),
+        }),
+        EventKind::Erased => Kind::Erased(v1::SessionErased {}),
+        EventKind::Compacted {
+            number,
+            trigger: cause,
+            by,
+            first_seq,
+            through_seq,
+            turns,
+            tokens_before,
+            tokens_after,
+        } => Kind::Compacted(v1::SessionCompacted {
+            trigger: trigger(cause).into(),
+            summary: Some(v1::SummaryInfo {
+                number,
+                first_seq,
+                through_seq,
+                turns,
+                ..compaction::made_by(&by)
+            }),
+            tokens_before,
+            tokens_after,
+        }),
+        EventKind::CompactionFailed {
+            trigger: cause,
+            reason,
+            problem,
+            breaker,
+        } => Kind::CompactionFailed(v1::CompactionFailed {
+            trigger: trigger(cause).into(),
+            breaker: compaction::breaker_state(breaker).into(),
+            error: if compaction::may_know(role, &reason) {
+                problem
+            } else {
+                String::new()
+            },
+            reason: reason.into_owned(),
+        }),
+        EventKind::CompactionUndone { number } => {
+            Kind::CompactionUndone(v1::CompactionUndone { number })
         }
-        if fields.get("client_ids") == Some(&json!([])) {
-            fields.remove("client_ids");
-        }
-        if let Some(hook) = fields.get("hook").and_then(Value::as_str) {
-            let delivery = format!("{}/{hook}", event.generation);
-            fields.insert("delivery".to_owned(), delivery.into());
-        }
+        EventKind::HookDelivered { hook, tries } => Kind::HookDelivered(v1::HookDelivered {
+            delivery_id: delivery_id(&hook),
+            hook: hook.to_string(),
+            tries,
+        }),
+        EventKind::HookFailed {
+            hook,
+            tries,
+            problem,
+            gave_up,
+        } => Kind::HookFailed(v1::HookFailed {
+            delivery_id: delivery_id(&hook),
+            hook: hook.to_string(),
+            tries,
+            gave_up,
+            error: for_admins(&problem),
+        }),
+        EventKind::Learned {
+            by,
+            first_seq,
+            through_seq,
+            kept,
+            refused,
+            tokens,
+        } => Kind::Learned(v1::FactsLearned {
+            model: by.into(),
+            first_seq,
+            through_seq,
+            accepted: count(kept),
+            rejected: count(refused),
+            tokens,
+        }),
+        EventKind::ExtractionFailed {
+            reason,
+            problem,
+            gave_up,
+        } => Kind::ExtractionFailed(v1::ExtractionFailed {
+            reason: reason.into_owned(),
+            gave_up,
+            error: for_admins(&problem),
+        }),
     }
-    (snake_case(&name), none, Some(detail))
 }
 
-/// Converts the name of a variant, such as `TurnUpdated`.
-fn snake_case(name: &str) -> String {
-    let mut text = String::with_capacity(name.len() + 4);
-    for character in name.chars() {
-        if character.is_uppercase() && !text.is_empty() {
-            text.push('_');
-        }
-        text.push(character.to_ascii_lowercase());
+fn trigger(trigger: Trigger) -> v1::CompactionTrigger {
+    match trigger {
+        Trigger::Preemptive => v1::CompactionTrigger::Preemptive,
+        Trigger::Reactive => v1::CompactionTrigger::Reactive,
+        Trigger::History => v1::CompactionTrigger::History,
+        Trigger::Command => v1::CompactionTrigger::Command,
     }
-    text
 }
 
 #[cfg(test)]
@@ -142,13 +204,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn event_id_of_other_run_selects_all_events() {
+    fn event_ids_of_a_later_run_are_higher() {
         let before = Epoch::begin(Timestamp::from_ms(1_800_000_000_000));
         let ours = Epoch::begin(Timestamp::from_ms(1_800_000_000_200));
-        assert!(matches!(ours.watch_from(0), WatchFrom::Now));
-        assert!(matches!(ours.watch_from(ours.id(7)), WatchFrom::After(7)));
-        let from = ours.watch_from(before.id(7));
-        assert!(matches!(from, WatchFrom::After(u64::MAX)));
+        assert!(before.id(100_000) < ours.id(1));
         assert!(ours.id(1_000_000) < 1 << 53);
     }
 }

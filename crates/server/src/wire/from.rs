@@ -8,7 +8,7 @@ use memoird_core::CoreError;
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey, fingerprint};
 use memoird_core::ids::{Generation, HookName, ID_BYTES_MAX, SessionId, Subject, TenantId};
 use memoird_core::limits::Limits;
-use memoird_core::options::{LABELS_MAX, OptionsPatch, check_label};
+use memoird_core::options::{DEFAULT_CLASS, LABELS_MAX, OptionsPatch, check_label};
 use memoird_core::outbox::DeliveryState;
 use memoird_core::session::{AppendCommand, ModelUsage, RewindCommand};
 use memoird_core::state::StatePatch;
@@ -120,27 +120,72 @@ pub(crate) fn append(
     })
 }
 
+/// Fields that the mask of an update may name.
+const UPDATABLE: [&str; 4] = ["state_json", "labels", "ttl_class", "keep_all"];
+
 /// Parses a change of a session's state and options.
-pub(crate) fn patch(request: v1::PatchStateRequest) -> Result<PatchCommand, Refusal> {
-    let options = options_patch(request.labels, request.ttl_class, request.keep_all)?;
-    let stays = request.merge_patch_json.is_empty()
-        && !options.is_empty()
-        && !request.replace
-        && request.expected_version.is_none();
-    let state = (!stays).then_some(StatePatch {
-        json: request.merge_patch_json,
-        replaces: request.replace,
-        expected_version: request.expected_version,
-    });
+pub(crate) fn session_update(request: v1::UpdateSessionRequest) -> Result<PatchCommand, Refusal> {
+    let mask = request.update_mask.map(|mask| mask.paths);
+    let unknown = |path: &&String| !UPDATABLE.contains(&path.as_str());
+    if let Some(path) = mask.iter().flatten().find(unknown) {
+        let other: String = path.chars().take(64).collect();
+        let known = UPDATABLE.join(", ");
+        let problem = format!("unknown field {other:?} in update_mask; expected some of {known}");
+        return Err(status::invalid(
+            "UPDATE_MASK_INVALID",
+            "update_mask",
+            problem,
+        ));
+    }
+    // Whether to set a field. Without a mask, all fields with a value are set.
+    let is_set = |name: &str, has_value: bool| match &mask {
+        Some(paths) => paths.iter().any(|path| path == name),
+        None => has_value,
+    };
+    let replaces = is_set("state_json", !request.state_json.is_empty());
+    let state = match (replaces, request.state_patch_json) {
+        (true, patch) if !patch.is_empty() => {
+            let problem = "send either state_json or state_patch_json";
+            return Err(status::invalid(
+                "STATE_INVALID",
+                "state_patch_json",
+                problem,
+            ));
+        }
+        (true, _) if request.state_json.is_empty() => "{}".to_owned(),
+        (true, _) => request.state_json,
+        (false, patch) => patch,
+    };
+    let mut options = options_patch(request.labels, request.ttl_class, request.keep_all)?;
+    if !is_set("labels", true) {
+        options.labels.clear();
+    }
+    options.ttl_class = is_set("ttl_class", options.ttl_class.is_some())
+        .then(|| options.ttl_class.unwrap_or_else(|| DEFAULT_CLASS.into()));
+    options.keep_all =
+        is_set("keep_all", options.keep_all.is_some()).then(|| options.keep_all.unwrap_or(false));
+    if state.is_empty() && options.is_empty() {
+        let problem = "nothing to update; send state_patch_json, state_json, labels, ttl_class or \
+                       keep_all";
+        return Err(status::invalid(
+            "UPDATE_MASK_INVALID",
+            "update_mask",
+            problem,
+        ));
+    }
+    let mut state = state_patch(state, request.expected_state_version)?;
+    if let Some(state) = &mut state {
+        state.replaces = replaces;
+    }
     let content = || {
         let patched = content_fingerprint(None, &[], state.as_ref(), &options);
-        fingerprint([&b"patch"[..], &[u8::from(request.replace)], &patched])
+        fingerprint([&b"patch"[..], &[u8::from(replaces)], &patched])
     };
     Ok(PatchCommand {
         idempotency: idempotency(&request.idempotency_key, content)?,
         state,
         options,
-        create: request.create,
+        create: request.allow_missing,
     })
 }
 
@@ -250,17 +295,7 @@ pub(crate) fn end(request: &v1::EndSessionRequest) -> Result<EndCommand, Refusal
 
 /// Parses the new content of a turn. The update checks the tenant's limits.
 pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCommand, Refusal> {
-    let Some(turn) = request.turn else {
-        let problem = "turn is missing; send the new content";
-        return Err(status::invalid("TURN_INVALID", "turn", problem));
-    };
-    let turn = encoding::from_proto(turn).map_err(|malformed| {
-        let problem = malformed.to_string();
-        status::core_named(
-            &CoreError::TurnInvalid { index: 0, problem },
-            Names::UpdateTurn,
-        )
-    })?;
+    let turn = new_content(request.turn, &request.messages_json, request.format)?;
     let turn_name = match (request.seq, request.client_id) {
         (seq, id) if id.is_empty() => TurnRef::Seq(seq),
         (0, id) => TurnRef::ClientId(id),
@@ -285,10 +320,38 @@ pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCo
     })
 }
 
+/// Parses the new content of a turn, which can be sent in one of two forms.
+fn new_content(turn: Option<v1::Turn>, messages_json: &str, number: i32) -> Result<Turn, Refusal> {
+    let has_messages = !messages_json.is_empty();
+    let refused = |error: CoreError| status::core_named(&error, Names::UpdateTurn { has_messages });
+    match (turn, has_messages) {
+        (Some(_), true) => {
+            let problem = "send turn or messages_json, not both";
+            Err(status::invalid("TURNS_AMBIGUOUS", "messages_json", problem))
+        }
+        (Some(turn), false) => encoding::from_proto(turn).map_err(|malformed| {
+            let problem = malformed.to_string();
+            refused(CoreError::TurnInvalid { index: 0, problem })
+        }),
+        (None, true) => {
+            let mut turns = messages::parse(format(number)?, messages_json).map_err(refused)?;
+            let count = turns.len();
+            turns.pop().filter(|_| count == 1).ok_or_else(|| {
+                let problem = format!("messages_json makes {count} turns; an update replaces one");
+                status::invalid("TURN_INVALID", "messages_json", problem)
+            })
+        }
+        (None, false) => {
+            let problem = "turn is missing; send the new content";
+            Err(status::invalid("TURN_INVALID", "turn", problem))
+        }
+    }
+}
+
 /// Parses the state change of an append. `None` if there is none.
 fn state_patch(json: String, expected_version: Option<u64>) -> Result<Option<StatePatch>, Refusal> {
     if json.is_empty() && expected_version.is_some() {
-        let problem = "expected_state_version requires state_patch_json";
+        let problem = "expected_state_version requires a change of the state";
         return Err(status::invalid(
             "STATE_INVALID",
             "expected_state_version",

@@ -63,7 +63,11 @@ pub(crate) enum Names {
     ContextAppend {
         has_messages: bool,
     },
-    UpdateTurn,
+    UpdateTurn {
+        has_messages: bool,
+    },
+    /// An update with `state_json`.
+    ReplaceState,
 }
 
 impl Names {
@@ -73,17 +77,17 @@ impl Names {
                 Self::Append { has_messages }.path(field).under("append")
             }
             // A message may produce several turns, so the path cannot contain its index.
-            (Self::Append { has_messages: true }, Field::Turn(_) | Field::Turns) => {
-                "messages_json".into()
-            }
-            (Self::Append { .. }, Field::StatePatch) => "state_patch_json".into(),
-            (Self::Append { .. }, Field::StateVersion) => "expected_state_version".into(),
-            (Self::UpdateTurn, Field::Turn(_) | Field::Turns) => "turn".into(),
+            (
+                Self::Append { has_messages: true } | Self::UpdateTurn { has_messages: true },
+                Field::Turn(_) | Field::Turns,
+            ) => "messages_json".into(),
+            (Self::UpdateTurn { .. }, Field::Turn(_) | Field::Turns) => "turn".into(),
             (_, Field::Turn(index)) => FieldPath::from("turns").at(index),
             (_, Field::Turns) => "turns".into(),
             (_, Field::Messages(inside)) => FieldPath::from("messages_json").inside(inside),
-            (_, Field::StatePatch) => "merge_patch_json".into(),
-            (_, Field::StateVersion) => "expected_version".into(),
+            (Self::ReplaceState, Field::StatePatch) => "state_json".into(),
+            (_, Field::StatePatch) => "state_patch_json".into(),
+            (_, Field::StateVersion) => "expected_state_version".into(),
             (_, Field::Window(name) | Field::Other(name)) => name.into(),
         }
     }

@@ -311,7 +311,7 @@ pub(crate) fn cursor_invalid() -> Refusal {
 /// A cursor of one tenant, combined with another position or all tenants.
 pub(crate) fn cursor_with_others() -> Refusal {
     let problem = "after_cursor is a position in the events of one tenant: send it without \
-        after_event_id and all_tenants";
+        all_tenants";
     invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 

@@ -207,10 +207,19 @@ pub(crate) fn sessions(
     }
 }
 
-pub(crate) fn patched(outcome: &PatchOutcome) -> v1::PatchStateResponse {
-    v1::PatchStateResponse {
-        state_json: outcome.state.json.to_string(),
-        version: outcome.state.version,
+pub(crate) fn session_updated(
+    session_id: String,
+    outcome: &PatchOutcome,
+) -> v1::UpdateSessionResponse {
+    let session = match &outcome.session {
+        Some((view, state)) => v1::SessionInfo {
+            state_json: state.json.to_string(),
+            ..session_info(view)
+        },
+        None => live_or_id(session_id, None),
+    };
+    v1::UpdateSessionResponse {
+        session: Some(session),
         duplicate: outcome.duplicate,
     }
 }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use memoird_proto::v1::{
-    CopySessionRequest, EraseSessionRequest, ForgetRequest, GetDocumentRequest, GetErasureRequest,
-    GetHistoryRequest, GetSessionRequest, PatchStateRequest, PutDocumentRequest,
-    RewindSessionRequest, UpdateTurnRequest, document, forget_request, put_document_request,
+    CopySessionRequest, EraseSessionRequest, Erasure, ForgetRequest, GetDocumentRequest,
+    GetErasureRequest, GetHistoryRequest, GetSessionRequest, PutDocumentRequest,
+    RewindSessionRequest, UpdateSessionRequest, UpdateTurnRequest, document, forget_request,
+    put_document_request,
 };
 use tonic::{Code, Status};
 
@@ -148,14 +149,14 @@ impl Changer {
 
     async fn patch(&mut self, chaos: &Chaos) {
         let idempotency_key = self.key();
-        let request = PatchStateRequest {
+        let request = UpdateSessionRequest {
             session_id: self.session.clone(),
-            merge_patch_json: format!(r#"{{"n":{}}}"#, self.calls),
+            state_patch_json: format!(r#"{{"n":{}}}"#, self.calls),
             idempotency_key,
-            ..PatchStateRequest::default()
+            ..UpdateSessionRequest::default()
         };
         let patch =
-            async |clients: &mut Clients| clients.sessions.patch_state(request.clone()).await;
+            async |clients: &mut Clients| clients.sessions.update_session(request.clone()).await;
         self.until_answered(chaos, patch).await;
         self.state = self.calls;
     }
@@ -236,8 +237,9 @@ impl Changer {
         };
         let look = async |clients: &mut Clients| clients.sessions.get_session(state.clone()).await;
         let seen = self.until_answered(chaos, look).await.into_inner();
+        let seen = seen.session.expect("a session");
         assert_eq!(seen.state_json, self.state_json(), "{}", self.session);
-        let turns = seen.session.expect("a session").history_turns;
+        let turns = seen.history_turns;
         let history = GetHistoryRequest {
             session_id: self.session.clone(),
             ..GetHistoryRequest::default()
@@ -273,7 +275,8 @@ impl Changer {
             session_id: self.session.clone(),
             include_state: true,
         });
-        let state = state.await.expect("a state").into_inner().state_json;
+        let state = state.await.expect("a state").into_inner().session;
+        let state = state.expect("a session").state_json;
         assert_eq!(state, self.state_json(), "{}", self.session);
         let there = memories_of(&mut clients.memories, &self.subject()).await;
         let there = there.into_iter().map(|memory| (memory.id, memory.content));
@@ -304,11 +307,16 @@ impl Changer {
             session_id: self.session.clone(),
             ..EraseSessionRequest::default()
         });
-        let job_id = erased.await.expect("a job").into_inner().job_id;
+        let Erasure { id, .. } = erased
+            .await
+            .expect("a job")
+            .into_inner()
+            .erasure
+            .expect("one");
         eventually("it is erased", async || {
-            let job_id = job_id.clone();
-            let progress = all[0].sessions.get_erasure(GetErasureRequest { job_id });
-            progress.await.ok()?.into_inner().done.then_some(())
+            let request = GetErasureRequest { id: id.clone() };
+            let progress = all[0].sessions.get_erasure(request).await.ok()?;
+            progress.into_inner().erasure?.done.then_some(())
         })
         .await;
         for clients in all {

@@ -15,8 +15,15 @@ pub(super) const NOT_CALLED: [(&str, &str); 2] = [
 pub(super) const COUNTED_PER_DAEMON: [&str; 1] = ["GetStats"];
 
 /// Fields of these rpcs that every daemon reports for all of them.
-pub(super) const OF_ALL_DAEMONS: [&str; 4] =
-    ["sessions_live", "hooks_pending", "hooks_dead", "started_at"];
+pub(super) const OF_ALL_DAEMONS: [&str; 7] = [
+    "sessions_live",
+    "hooks_pending",
+    "hooks_dead",
+    "started_at",
+    "max_sessions",
+    "session_ttl",
+    "max_history_turns",
+];
 
 const FILES: &str = "Verify: one database instead of a file for each tenant";
 const PAGES: &str = "erasures: rows stay in the database's pages until VACUUM";

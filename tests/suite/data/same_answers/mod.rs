@@ -127,7 +127,7 @@ async fn replies(daemons: usize, journal: &str) -> Vec<Reply> {
         let event = events.next().await;
         waits_for.remove(&event.session_id);
         // Hooks are called in the background.
-        if event.session_id == WATCHED_SESSION && !event.kind.starts_with("hook") {
+        if event.session_id == WATCHED_SESSION && !event.word().starts_with("hook") {
             watched.push(event);
         }
     }
@@ -213,7 +213,7 @@ impl Run {
                 .await
             }
         };
-        if step.rpc.starts_with("Erase") && reply["done"] == false {
+        if step.rpc.starts_with("Erase") && reply["erasure"]["done"] == false {
             self.finish_erasure(step, &mut reply).await;
         }
         for (name, pointer) in &step.saved {
@@ -227,15 +227,13 @@ impl Run {
     /// Waits for an erasure that takes longer than its call, and completes the reply.
     async fn finish_erasure(&mut self, erase: &Step, reply: &mut Value) {
         let text = format!(
-            "GetErasure {{\"job_id\": {}}}\n  until /done is true",
-            reply["job_id"]
+            "GetErasure {{\"id\": {}}}\n  until /erasure/done is true",
+            reply["erasure"]["id"]
         );
         let mut step = script::parse(&text).remove(0);
         step.key.clone_from(&erase.key);
-        let finished = Box::pin(self.step(&step, 1)).await;
-        for field in ["done", "erased", "outside"] {
-            reply[field] = finished[field].clone();
-        }
+        let mut finished = Box::pin(self.step(&step, 1)).await;
+        reply["erasure"] = finished["erasure"].take();
     }
 
     async fn call(&mut self, step: &Step, request: &Value) -> Value {

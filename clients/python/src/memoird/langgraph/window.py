@@ -224,7 +224,7 @@ def _choose(
     except errors.SessionNotFound:
         pass
     else:
-        session, known = found.session, (found.state or {}).get(STATE)
+        session, known = found.session, (found.session.state or {}).get(STATE)
         # Messages from before the start of the thread stay.
         after_seq = min(known.get("after", 0), session.last_seq) if known else session.last_seq
         if session.last_seq > after_seq:

@@ -1,7 +1,10 @@
 //! Tests that windows fit 80 columns and that every part of a report is shown.
 
 use memoird_proto::v1::part::Part as Kind;
-use memoird_proto::v1::{Budget, NextCut, Part, Role, SessionInfo, SummaryInfo, TokensByBlock};
+use memoird_proto::v1::{
+    Budget, HeadTail, NextCut, Part, Role, SessionInfo, SummaryInfo, SummaryMaker, TokensByBlock,
+    WindowPolicy,
+};
 
 use super::*;
 
@@ -55,7 +58,9 @@ fn example() -> BuildContextResponse {
         turn_tokens: vec![100, 20, 180, 1_300],
         token_factor: 1.25,
         token_margin: 0.1,
-        policy: "head_tail".into(),
+        policy: Some(WindowPolicy {
+            policy: Some(Policy::HeadTail(HeadTail { turns: 0 })),
+        }),
         degraded: true,
         notes: vec!["the tokenizer\u{1b}[31m is not there".into()],
         budget: Some(Budget {
@@ -159,7 +164,8 @@ fn summary_is_drawn_with_covered_turns() {
         through_seq: 9,
         turns: 8,
         made_at: None,
-        made_by: "extractive".into(),
+        made_by: SummaryMaker::Extractive.into(),
+        model: String::new(),
     });
     report.tokens_by_block = Some(TokensByBlock {
         anchor: 100,

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
+use memoird_core::compaction::Trigger;
 use memoird_core::compaction::{CompactionStatus, SummaryBody};
 use memoird_core::history::Totals;
 use memoird_core::ids::{Generation, SessionId};
 use memoird_core::session::Head;
 use memoird_core::time::{Steady, Timestamp};
 use memoird_engine::{EngineError, Event, EventKind};
-use serde_json::{Value, json};
+use memoird_proto::v1::event::Kind;
 use tonic::Code;
 use tonic_types::StatusExt;
 
@@ -61,8 +62,8 @@ fn session_info_contains_compaction_status() {
     let fine = to::session_info(&view(None, BreakerState::Closed));
     let info = fine.compaction.expect("always told");
     assert_eq!(
-        (&*info.breaker, fine.has_summary, info.running),
-        ("closed", false, false)
+        (info.breaker(), fine.has_summary, info.running),
+        (v1::BreakerState::Closed, false, false)
     );
     let status = CompactionStatus {
         summaries: 2,
@@ -74,7 +75,7 @@ fn session_info_contains_compaction_status() {
     };
     let bad = to::session_info(&view(Some(status), BreakerState::HalfOpen));
     let expected = v1::CompactionInfo {
-        breaker: "half_open".into(),
+        breaker: v1::BreakerState::HalfOpen.into(),
         consecutive_failures: 3,
         last_error: "empty: it says nothing".into(),
         running: true,
@@ -100,8 +101,8 @@ fn session_detail_and_compaction_return_summary_and_text() {
         (2, 12, 30, 28)
     );
     assert_eq!(
-        (&*info.made_by, info.made_at.map(|at| at.seconds)),
-        ("extractive", Some(5))
+        (info.made_by(), info.made_at.map(|at| at.seconds)),
+        (v1::SummaryMaker::Extractive, Some(5))
     );
     assert_eq!(told.summary_text, "in short");
 
@@ -169,7 +170,7 @@ fn compaction_failure_has_message_and_reason() {
     );
 }
 
-fn detail_of(kind: EventKind) -> Option<Value> {
+fn event_for_bots(kind: EventKind) -> Kind {
     let event = Event {
         id: 1,
         at: Timestamp::from_ms(1_000),
@@ -177,38 +178,59 @@ fn detail_of(kind: EventKind) -> Option<Value> {
         generation: Generation::new(1, 1),
         kind,
     };
-    event::event_kind(&event, Role::Bot).2
+    event::kind(&event, Role::Bot)
+}
+
+fn failed(reason: &'static str, problem: &str) -> EventKind {
+    EventKind::CompactionFailed {
+        trigger: Trigger::Command,
+        reason: reason.into(),
+        problem: problem.to_owned(),
+        breaker: BreakerState::Open,
+    }
+}
+
+fn failed_for_bots(reason: &str, error: &str) -> Kind {
+    Kind::CompactionFailed(v1::CompactionFailed {
+        trigger: v1::CompactionTrigger::Command.into(),
+        reason: reason.to_owned(),
+        breaker: v1::BreakerState::Open.into(),
+        error: error.to_owned(),
+    })
 }
 
 #[test]
 fn compaction_events_have_all_fields() {
     let compacted = EventKind::Compacted {
         number: 2,
-        trigger: "preemptive".into(),
-        by: "extractive".into(),
+        trigger: Trigger::Preemptive,
+        by: "openai:small".into(),
         first_seq: 8,
         through_seq: 21,
+        turns: 20,
         tokens_before: 900,
         tokens_after: 120,
     };
-    let expected = json!({
-        "number": 2, "trigger": "preemptive", "by": "extractive", "first_seq": 8,
-        "through_seq": 21, "tokens_before": 900, "tokens_after": 120,
-    });
-    assert_eq!(detail_of(compacted), Some(expected));
-    let failed = EventKind::CompactionFailed {
-        trigger: "command".into(),
-        reason: "empty".into(),
-        problem: "it says nothing".to_owned(),
-        breaker: "open".into(),
+    let expected = v1::SessionCompacted {
+        trigger: v1::CompactionTrigger::Preemptive.into(),
+        summary: Some(v1::SummaryInfo {
+            number: 2,
+            first_seq: 8,
+            through_seq: 21,
+            turns: 20,
+            made_at: None,
+            made_by: v1::SummaryMaker::Model.into(),
+            model: "openai:small".to_owned(),
+        }),
+        tokens_before: 900,
+        tokens_after: 120,
     };
-    let expected = json!({
-        "trigger": "command", "reason": "empty", "error": "it says nothing", "breaker": "open",
-    });
-    assert_eq!(detail_of(failed), Some(expected));
+    assert_eq!(event_for_bots(compacted), Kind::Compacted(expected));
+    let told = event_for_bots(failed("empty", "it says nothing"));
+    assert_eq!(told, failed_for_bots("empty", "it says nothing"));
     let undone = EventKind::CompactionUndone { number: 3 };
-    assert_eq!(detail_of(undone), Some(json!({ "number": 3 })));
-    assert_eq!(detail_of(EventKind::Created), None);
+    let expected = v1::CompactionUndone { number: 3 };
+    assert_eq!(event_for_bots(undone), Kind::CompactionUndone(expected));
 }
 
 #[test]
@@ -244,21 +266,15 @@ fn provider_error_text_is_returned_to_operators_only() {
             (for_bots.into(), error.into())
         );
     }
-    let failed = || EngineError::CompactionFailed {
+    let error = || EngineError::CompactionFailed {
         reason: "provider_failed",
         problem: "their words".to_owned(),
     };
-    let told = |role| failure(failed(), role).to_string();
+    let told = |role| failure(error(), role).to_string();
     assert!(
         !told(Role::Bot).contains("their words") && told(Role::Bot).contains("provider_failed")
     );
     assert!(told(Role::Admin).contains("their words"));
-    let failed = EventKind::CompactionFailed {
-        trigger: "command".into(),
-        reason: "provider_failed".into(),
-        problem: "their words".to_owned(),
-        breaker: "open".into(),
-    };
-    let expected = json!({ "trigger": "command", "reason": "provider_failed", "breaker": "open" });
-    assert_eq!(detail_of(failed), Some(expected));
+    let told = event_for_bots(failed("provider_failed", "their words"));
+    assert_eq!(told, failed_for_bots("provider_failed", ""));
 }

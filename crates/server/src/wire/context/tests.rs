@@ -260,8 +260,8 @@ fn report_has_all_fields() {
     );
     assert_eq!((told.token_factor, told.token_margin), (1.5, 0.25));
     assert_eq!(
-        (&*told.policy, &*told.model, told.degraded),
-        ("salience", "m", true)
+        (told.policy, &*told.model, told.degraded),
+        (Some(policy_to_proto(Policy::Salience)), "m", true)
     );
     assert_eq!(
         told.budget.and_then(|budget| budget.safety_headroom),

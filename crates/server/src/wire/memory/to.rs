@@ -4,6 +4,7 @@ use bytes::Bytes;
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 use memoird_memories::rules::conflicts::Difference;
+use memoird_memories::rules::extraction::Refusal;
 use memoird_memories::rules::fusion::ScoreParts;
 use memoird_memories::rules::manifest::Manifest;
 use memoird_memories::rules::{
@@ -239,18 +240,34 @@ pub(crate) fn learnt(learnt: &LearnOutcome) -> v1::LearnSessionResponse {
 fn learned_fact(entry: &LearnedEntry) -> v1::LearnedFact {
     let judged = &entry.judged;
     let kind = judged.kind.map(kind).unwrap_or_default();
-    let (refused, supersedes) = match &judged.fact {
-        Ok(found) => ("", found.fact.supersedes),
-        Err(refusal) => (refusal.name(), None),
+    let (rejected, supersedes) = match &judged.fact {
+        Ok(found) => (v1::FactRejection::Unspecified, found.fact.supersedes),
+        Err(refusal) => (rejection(*refusal), None),
     };
     v1::LearnedFact {
         kind: kind.into(),
         content: judged.content.clone(),
         seqs: judged.seqs.clone(),
-        refused: refused.to_owned(),
+        rejection: rejected.into(),
         notes: judged.notes.iter().map(|note| (*note).to_owned()).collect(),
         result: entry.outcome.as_ref().map(remembered),
         supersedes_id: text_or_empty(supersedes),
+    }
+}
+
+fn rejection(refusal: Refusal) -> v1::FactRejection {
+    use v1::FactRejection as Rejection;
+    match refusal {
+        Refusal::Malformed => Rejection::Malformed,
+        Refusal::TurnsUnknown => Rejection::TurnsUnknown,
+        Refusal::NotSaidByUser => Rejection::NotSaidByUser,
+        Refusal::Secret => Rejection::Secret,
+        Refusal::Instruction => Rejection::Instruction,
+        Refusal::Unsupported => Rejection::Unsupported,
+        Refusal::Echo => Rejection::Echo,
+        Refusal::Repeated => Rejection::Repeated,
+        Refusal::Outdated => Rejection::Outdated,
+        Refusal::TooMany => Rejection::TooMany,
     }
 }
 

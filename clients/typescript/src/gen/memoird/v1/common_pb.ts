@@ -24,6 +24,8 @@ export const file_memoird_v1_common: GenFile = /*@__PURE__*/
  */
 export type Turn = Message<"memoird.v1.Turn"> & {
   /**
+   * The author. Required.
+   *
    * @generated from field: memoird.v1.Role role = 1;
    */
   role: Role;

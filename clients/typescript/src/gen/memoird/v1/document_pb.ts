@@ -117,6 +117,8 @@ export type GetDocumentRequest = Message<"memoird.v1.GetDocumentRequest"> & {
   namespace: string[];
 
   /**
+   * The key in its namespace.
+   *
    * @generated from field: string key = 2;
    */
   key: string;
@@ -172,6 +174,8 @@ export type PutDocumentRequest = Message<"memoird.v1.PutDocumentRequest"> & {
   namespace: string[];
 
   /**
+   * The key in its namespace.
+   *
    * @generated from field: string key = 2;
    */
   key: string;
@@ -274,6 +278,8 @@ export type DeleteDocumentRequest = Message<"memoird.v1.DeleteDocumentRequest"> 
   namespace: string[];
 
   /**
+   * The key in its namespace.
+   *
    * @generated from field: string key = 2;
    */
   key: string;
@@ -499,6 +505,8 @@ export const ListDocumentsRequestSchema: GenMessage<ListDocumentsRequest> = /*@_
  */
 export type ListDocumentsResponse = Message<"memoird.v1.ListDocumentsResponse"> & {
   /**
+   * The documents, in the requested order.
+   *
    * @generated from field: repeated memoird.v1.Document documents = 1;
    */
   documents: Document[];
@@ -575,6 +583,8 @@ export const ListNamespacesRequestSchema: GenMessage<ListNamespacesRequest> = /*
  */
 export type ListNamespacesResponse = Message<"memoird.v1.ListNamespacesResponse"> & {
   /**
+   * The namespaces, in order.
+   *
    * @generated from field: repeated memoird.v1.Namespace namespaces = 1;
    */
   namespaces: Namespace[];
@@ -601,6 +611,8 @@ export const ListNamespacesResponseSchema: GenMessage<ListNamespacesResponse> = 
  */
 export type Namespace = Message<"memoird.v1.Namespace"> & {
   /**
+   * The parts of its path.
+   *
    * @generated from field: repeated string parts = 1;
    */
   parts: string[];

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoird/v1/memory.proto.
  */
 export const file_memoird_v1_memory: GenFile = /*@__PURE__*/
-  fileDesc("ChdtZW1vaXJkL3YxL21lbW9yeS5wcm90bxIKbWVtb2lyZC52MSJECgxNZW1vcnlTb3VyY2USEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJEgwKBHNlcXMYAyADKAQitAUKBk1lbW9yeRIKCgJpZBgBIAEoCRIPCgdzdWJqZWN0GAIgASgJEiQKBGtpbmQYAyABKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSKgoKdmlzaWJpbGl0eRgEIAEoDjIWLm1lbW9pcmQudjEuVmlzaWJpbGl0eRImCghwb2xhcml0eRgFIAEoDjIULm1lbW9pcmQudjEuUG9sYXJpdHkSDwoHY29udGVudBgGIAEoCRIMCgR0YWdzGAcgAygJEhIKCmltcG9ydGFuY2UYCCABKAISKAoGc291cmNlGAkgASgLMhgubWVtb2lyZC52MS5NZW1vcnlTb3VyY2USLwoLb2JzZXJ2ZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmNyZWF0ZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYDSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXN1cGVyc2VkZWRfYnkYDiABKAkSEgoKcmVpbmZvcmNlZBgPIAEoBBIUCgxyZWNhbGxfY291bnQYECABKAQSNAoQbGFzdF9yZWNhbGxlZF9hdBgRIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGcGlubmVkGBIgASgIEhcKD3Bpbm5lZF9ieV9kcmVhbRgTIAEoCBIoCgZvcmlnaW4YFCABKA4yGC5tZW1vaXJkLnYxLk1lbW9yeU9yaWdpbhIUCgxleHRlcm5hbF9rZXkYFSABKAkSFQoNbWV0YWRhdGFfanNvbhgWIAEoCSKyBAoPUmVtZW1iZXJSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSJAoEa2luZBgCIAEoDjIWLm1lbW9pcmQudjEuTWVtb3J5S2luZBIPCgdjb250ZW50GAMgASgJEgwKBHRhZ3MYBCADKAkSFwoKaW1wb3J0YW5jZRgFIAEoAkgAiAEBEigKBnNvdXJjZRgGIAEoCzIYLm1lbW9pcmQudjEuTWVtb3J5U291cmNlEi8KC29ic2VydmVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1zdXBlcnNlZGVzX2lkGAkgASgJEg4KBnBpbm5lZBgKIAEoCBImCghwb2xhcml0eRgLIAEoDjIULm1lbW9pcmQudjEuUG9sYXJpdHkSFwoPaWRlbXBvdGVuY3lfa2V5GAwgASgJEioKCnZpc2liaWxpdHkYDSABKA4yFi5tZW1vaXJkLnYxLlZpc2liaWxpdHkSMQoObmVhcl9kdXBsaWNhdGUYDiABKA4yGS5tZW1vaXJkLnYxLk5lYXJEdXBsaWNhdGUSFAoMZXh0ZXJuYWxfa2V5GA8gASgJEhUKDW1ldGFkYXRhX2pzb24YECABKAkSDgoGdmVjdG9yGBEgAygCEhIKCmtlZXBfYXBhcnQYEiABKAhCDQoLX2ltcG9ydGFuY2UidgoQUmVtZW1iZXJSZXNwb25zZRIiCgZtZW1vcnkYASABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIsCgdvdXRjb21lGAIgASgOMhsubWVtb2lyZC52MS5SZW1lbWJlck91dGNvbWUSEAoIcmVkYWN0ZWQYAyABKA0iqgMKDVJlY2FsbFJlcXVlc3QSDQoFcXVlcnkYASABKAkSEAoIc3ViamVjdHMYAiADKAkSJQoFa2luZHMYAyADKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSDAoEdGFncxgEIAMoCRIpCgVhZnRlchgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoGYmVmb3JlGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVsaW1pdBgHIAEoDRIkCgRtb2RlGAggASgOMhYubWVtb2lyZC52MS5SZWNhbGxNb2RlEhIKCnNlc3Npb25faWQYCSABKAkSDwoHZXhwbGFpbhgKIAEoCBITCgZyZXJhbmsYCyABKAhIAIgBARIcChRtZXRhZGF0YV9maWx0ZXJfanNvbhgMIAEoCRIWCg5zdWJqZWN0X3ByZWZpeBgNIAEoCRIOCgZ2ZWN0b3IYDiADKAISGgoNbWluX3JlbGV2YW5jZRgPIAEoAUgBiAEBQgkKB19yZXJhbmtCEAoOX21pbl9yZWxldmFuY2Ui9AEKClNjb3JlUGFydHMSDQoFd29yZHMYASABKAESEwoGY29zaW5lGAIgASgBSACIAQESEwoLd29yZHNfc2hhcmUYAyABKAESGgoNbWVhbmluZ19zaGFyZRgEIAEoAUgBiAEBEgwKBGZvcm0YBSABKAESDQoFZnVzZWQYBiABKAESDgoGYmVzaWRlGAcgASgBEhIKCmltcG9ydGFuY2UYCCABKAESDwoHcmVjZW5jeRgJIAEoARIVCghyZXJhbmtlchgKIAEoAUgCiAEBQgkKB19jb3NpbmVCEAoOX21lYW5pbmdfc2hhcmVCCwoJX3JlcmFua2VyIoICCglSZWNhbGxIaXQSIgoGbWVtb3J5GAEgASgLMhIubWVtb2lyZC52MS5NZW1vcnkSDQoFc2NvcmUYAiABKAESFAoMbGV4aWNhbF9yYW5rGAMgASgNEhMKC3ZlY3Rvcl9yYW5rGAQgASgNEiYKA2FnZRgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIlCgVwYXJ0cxgGIAEoCzIWLm1lbW9pcmQudjEuU2NvcmVQYXJ0cxIRCglyZWxldmFuY2UYByABKAESEwoGY29zaW5lGAggASgBSACIAQESFQoNd29yZF9jb3ZlcmFnZRgJIAEoAUIJCgdfY29zaW5lIo4BCg5SZWNhbGxSZXNwb25zZRIjCgRoaXRzGAEgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSJAoEbW9kZRgCIAEoDjIWLm1lbW9pcmQudjEuUmVjYWxsTW9kZRIQCghkZWdyYWRlZBgDIAEoCBINCgVub3RlcxgEIAMoCRIQCghyZXJhbmtlZBgFIAEoCCJFChBHZXRNZW1vcnlSZXF1ZXN0EgoKAmlkGAEgASgJEg8KB3N1YmplY3QYAiABKAkSFAoMZXh0ZXJuYWxfa2V5GAMgASgJIjcKEUdldE1lbW9yeVJlc3BvbnNlEiIKBm1lbW9yeRgBIAEoCzISLm1lbW9pcmQudjEuTWVtb3J5Is8BChNMaXN0TWVtb3JpZXNSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSJAoEa2luZBgCIAEoDjIWLm1lbW9pcmQudjEuTWVtb3J5S2luZBILCgN0YWcYAyABKAkSEQoJcGFnZV9zaXplGAQgASgNEhIKCnBhZ2VfdG9rZW4YBSABKAkSFwoPaW5jbHVkZV9oaXN0b3J5GAYgASgIEhwKFG1ldGFkYXRhX2ZpbHRlcl9qc29uGAcgASgJEhYKDnN1YmplY3RfcHJlZml4GAggASgJIlUKFExpc3RNZW1vcmllc1Jlc3BvbnNlEiQKCG1lbW9yaWVzGAEgAygLMhIubWVtb2lyZC52MS5NZW1vcnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIkwKE0xpc3RTdWJqZWN0c1JlcXVlc3QSDgoGcHJlZml4GAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJIl4KFExpc3RTdWJqZWN0c1Jlc3BvbnNlEi0KCHN1YmplY3RzGAEgAygLMhsubWVtb2lyZC52MS5TdWJqZWN0TWVtb3JpZXMSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIjQKD1N1YmplY3RNZW1vcmllcxIPCgdzdWJqZWN0GAEgASgJEhAKCG1lbW9yaWVzGAIgASgEIk4KFExpc3RDb25mbGljdHNSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkinAEKDk1lbW9yeUNvbmZsaWN0EiEKBW9sZGVyGAEgASgLMhIubWVtb2lyZC52MS5NZW1vcnkSIQoFbmV3ZXIYAiABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIQCghsaWtlbmVzcxgDIAEoARIyCgpkaWZmZXJlbmNlGAQgASgOMh4ubWVtb2lyZC52MS5Db25mbGljdERpZmZlcmVuY2UicwoVTGlzdENvbmZsaWN0c1Jlc3BvbnNlEi0KCWNvbmZsaWN0cxgBIAMoCzIaLm1lbW9pcmQudjEuTWVtb3J5Q29uZmxpY3QSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhIKCmluY29tcGxldGUYAyABKAgiagoTVXBkYXRlTWVtb3J5UmVxdWVzdBIiCgZtZW1vcnkYASABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIvCgt1cGRhdGVfbWFzaxgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE1hc2siTAoUVXBkYXRlTWVtb3J5UmVzcG9uc2USIgoGbWVtb3J5GAEgASgLMhIubWVtb2lyZC52MS5NZW1vcnkSEAoIcmVkYWN0ZWQYAiABKA0iqwEKDE1lbW9yeUZpbHRlchIPCgdzdWJqZWN0GAEgASgJEiUKBWtpbmRzGAIgAygOMhYubWVtb2lyZC52MS5NZW1vcnlLaW5kEgwKBHRhZ3MYAyADKAkSKQoFYWZ0ZXIYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKBmJlZm9yZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAidwoNRm9yZ2V0UmVxdWVzdBIMCgJpZBgBIAEoCUgAEhEKB3N1YmplY3QYAiABKAlIABIqCgZmaWx0ZXIYAyABKAsyGC5tZW1vaXJkLnYxLk1lbW9yeUZpbHRlckgAEg8KB2RyeV9ydW4YBCABKAhCCAoGdGFyZ2V0IpoBCg5Gb3JnZXRSZXNwb25zZRIQCghtZW1vcmllcxgBIAEoBBISCgpzdXBlcnNlZGVkGAIgASgEEg8KB3ZlY3RvcnMYAyABKAQSFQoNcmVjYWxsX2V2ZW50cxgEIAEoBBIZChFxdWV1ZWRfZW1iZWRkaW5ncxgFIAEoBBIPCgdjdXJzb3JzGAYgASgEEg4KBmVyYXNlZBgHIAEoCCJLChJHZXRNYW5pZmVzdFJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCRIRCgltYXhfbGluZXMYAiABKA0SEQoJbWF4X2J5dGVzGAMgASgNIkUKE0dldE1hbmlmZXN0UmVzcG9uc2USDAoEdGV4dBgBIAEoCRINCgVsaW5lcxgCIAEoDRIRCgl0cnVuY2F0ZWQYAyABKAgiUQoWTGVhc2VFeHRyYWN0aW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSDwoHc3ViamVjdBgDIAEoCSLDAQoXTGVhc2VFeHRyYWN0aW9uUmVzcG9uc2USDQoFbGVhc2UYASABKAkSHwoFdHVybnMYAiADKAsyEC5tZW1vaXJkLnYxLlR1cm4SEAoIbWFuaWZlc3QYAyABKAkSDgoGcHJvbXB0GAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmdlbmVyYXRpb24YBiABKAkSEgoKY3Vyc29yX3NlcRgHIAEoBCLYAgoPRXh0cmFjdGVkTWVtb3J5EiQKBGtpbmQYASABKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSDwoHY29udGVudBgCIAEoCRIMCgR0YWdzGAMgAygJEhcKCmltcG9ydGFuY2UYBCABKAJIAIgBARImCghwb2xhcml0eRgFIAEoDjIULm1lbW9pcmQudjEuUG9sYXJpdHkSLwoLb2JzZXJ2ZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXN1cGVyc2VkZXNfaWQYCCABKAkSKgoKdmlzaWJpbGl0eRgJIAEoDjIWLm1lbW9pcmQudjEuVmlzaWJpbGl0eRIMCgRzZXFzGAogAygEQg0KC19pbXBvcnRhbmNlIlcKF0NvbW1pdEV4dHJhY3Rpb25SZXF1ZXN0Eg0KBWxlYXNlGAEgASgJEi0KCG1lbW9yaWVzGAIgAygLMhsubWVtb2lyZC52MS5FeHRyYWN0ZWRNZW1vcnkiXQoYQ29tbWl0RXh0cmFjdGlvblJlc3BvbnNlEhIKCmN1cnNvcl9zZXEYASABKAQSLQoHcmVzdWx0cxgCIAMoCzIcLm1lbW9pcmQudjEuUmVtZW1iZXJSZXNwb25zZSJfChNMZWFyblNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEg8KB2RyeV9ydW4YBCABKAgiywEKFExlYXJuU2Vzc2lvblJlc3BvbnNlEhIKCmdlbmVyYXRpb24YASABKAkSEQoJZmlyc3Rfc2VxGAIgASgEEhMKC3Rocm91Z2hfc2VxGAMgASgEEhIKCmN1cnNvcl9zZXEYBCABKAQSDQoFbW9kZWwYBSABKAkSFQoNcHJvbXB0X3Rva2VucxgGIAEoBBIVCg1hbnN3ZXJfdG9rZW5zGAcgASgEEiYKBWZhY3RzGAggAygLMhcubWVtb2lyZC52MS5MZWFybmVkRmFjdCK3AQoLTGVhcm5lZEZhY3QSJAoEa2luZBgBIAEoDjIWLm1lbW9pcmQudjEuTWVtb3J5S2luZBIPCgdjb250ZW50GAIgASgJEgwKBHNlcXMYAyADKAQSDwoHcmVmdXNlZBgEIAEoCRINCgVub3RlcxgFIAMoCRIsCgZyZXN1bHQYBiABKAsyHC5tZW1vaXJkLnYxLlJlbWVtYmVyUmVzcG9uc2USFQoNc3VwZXJzZWRlc19pZBgHIAEoCSI9ChVJbXBvcnRNZW1vcmllc1JlcXVlc3QSJAoIbWVtb3JpZXMYASADKAsyEi5tZW1vaXJkLnYxLk1lbW9yeSI7ChZJbXBvcnRNZW1vcmllc1Jlc3BvbnNlEhAKCGltcG9ydGVkGAEgASgEEg8KB3NraXBwZWQYAiABKAQiFwoVR2V0TWVtb3J5U3RhdHNSZXF1ZXN0Iq0CChZHZXRNZW1vcnlTdGF0c1Jlc3BvbnNlEhAKCG1lbW9yaWVzGAEgASgEEhIKCnN1cGVyc2VkZWQYAiABKAQSEAoIc3ViamVjdHMYAyABKAQSFQoNcmVjYWxsX2V2ZW50cxgEIAEoBBIXCg9lbWJlZGRpbmdfbW9kZWwYBSABKAkSEAoIZW1iZWRkZWQYBiABKAQSGAoQZW1iZWRkaW5nX3F1ZXVlZBgHIAEoBBIYChBlbWJlZGRpbmdfZmFpbGVkGAggASgEEhIKCmZpbGVfYnl0ZXMYCSABKAQSFAoMd29yZHNfcXVldWVkGAogASgEEhAKCHJlcmFua2VyGAsgASgJEhEKCWRvY3VtZW50cxgMIAEoBBIWCg5kb2N1bWVudF9ieXRlcxgNIAEoBCqNAQoKTWVtb3J5S2luZBIbChdNRU1PUllfS0lORF9VTlNQRUNJRklFRBAAEhQKEE1FTU9SWV9LSU5EX1VTRVIQARIYChRNRU1PUllfS0lORF9GRUVEQkFDSxACEhcKE01FTU9SWV9LSU5EX1BST0pFQ1QQAxIZChVNRU1PUllfS0lORF9SRUZFUkVOQ0UQBCpVCgpWaXNpYmlsaXR5EhoKFlZJU0lCSUxJVFlfVU5TUEVDSUZJRUQQABIWChJWSVNJQklMSVRZX1BSSVZBVEUQARITCg9WSVNJQklMSVRZX1RFQU0QAipYCghQb2xhcml0eRIYChRQT0xBUklUWV9VTlNQRUNJRklFRBAAEhcKE1BPTEFSSVRZX0NPUlJFQ1RJT04QARIZChVQT0xBUklUWV9DT05GSVJNQVRJT04QAipyCgpSZWNhbGxNb2RlEhsKF1JFQ0FMTF9NT0RFX1VOU1BFQ0lGSUVEEAASFgoSUkVDQUxMX01PREVfSFlCUklEEAESFwoTUkVDQUxMX01PREVfTEVYSUNBTBACEhYKElJFQ0FMTF9NT0RFX1ZFQ1RPUhADKmUKDE1lbW9yeU9yaWdpbhIdChlNRU1PUllfT1JJR0lOX1VOU1BFQ0lGSUVEEAASHAoYTUVNT1JZX09SSUdJTl9FWFRSQUNUSU9OEAESGAoUTUVNT1JZX09SSUdJTl9JTVBPUlQQAip9Cg1OZWFyRHVwbGljYXRlEh4KGk5FQVJfRFVQTElDQVRFX1VOU1BFQ0lGSUVEEAASGAoUTkVBUl9EVVBMSUNBVEVfTUVSR0UQARIZChVORUFSX0RVUExJQ0FURV9SRUZVU0UQAhIXChNORUFSX0RVUExJQ0FURV9LRUVQEAMqzQEKD1JlbWVtYmVyT3V0Y29tZRIgChxSRU1FTUJFUl9PVVRDT01FX1VOU1BFQ0lGSUVEEAASHAoYUkVNRU1CRVJfT1VUQ09NRV9DUkVBVEVEEAESHwobUkVNRU1CRVJfT1VUQ09NRV9SRUlORk9SQ0VEEAISGwoXUkVNRU1CRVJfT1VUQ09NRV9NRVJHRUQQAxIdChlSRU1FTUJFUl9PVVRDT01FX1JFQ0FMTEVEEAQSHQoZUkVNRU1CRVJfT1VUQ09NRV9SRVBMQUNFRBAFKpsBChJDb25mbGljdERpZmZlcmVuY2USIwofQ09ORkxJQ1RfRElGRkVSRU5DRV9VTlNQRUNJRklFRBAAEh8KG0NPTkZMSUNUX0RJRkZFUkVOQ0VfTlVNQkVSUxABEiAKHENPTkZMSUNUX0RJRkZFUkVOQ0VfTkVHQVRJT04QAhIdChlDT05GTElDVF9ESUZGRVJFTkNFX1dPUkRTEAMygQkKDU1lbW9yeVNlcnZpY2USRQoIUmVtZW1iZXISGy5tZW1vaXJkLnYxLlJlbWVtYmVyUmVxdWVzdBocLm1lbW9pcmQudjEuUmVtZW1iZXJSZXNwb25zZRI/CgZSZWNhbGwSGS5tZW1vaXJkLnYxLlJlY2FsbFJlcXVlc3QaGi5tZW1vaXJkLnYxLlJlY2FsbFJlc3BvbnNlEkgKCUdldE1lbW9yeRIcLm1lbW9pcmQudjEuR2V0TWVtb3J5UmVxdWVzdBodLm1lbW9pcmQudjEuR2V0TWVtb3J5UmVzcG9uc2USUQoMTGlzdE1lbW9yaWVzEh8ubWVtb2lyZC52MS5MaXN0TWVtb3JpZXNSZXF1ZXN0GiAubWVtb2lyZC52MS5MaXN0TWVtb3JpZXNSZXNwb25zZRJRCgxMaXN0U3ViamVjdHMSHy5tZW1vaXJkLnYxLkxpc3RTdWJqZWN0c1JlcXVlc3QaIC5tZW1vaXJkLnYxLkxpc3RTdWJqZWN0c1Jlc3BvbnNlElQKDUxpc3RDb25mbGljdHMSIC5tZW1vaXJkLnYxLkxpc3RDb25mbGljdHNSZXF1ZXN0GiEubWVtb2lyZC52MS5MaXN0Q29uZmxpY3RzUmVzcG9uc2USUQoMVXBkYXRlTWVtb3J5Eh8ubWVtb2lyZC52MS5VcGRhdGVNZW1vcnlSZXF1ZXN0GiAubWVtb2lyZC52MS5VcGRhdGVNZW1vcnlSZXNwb25zZRI/CgZGb3JnZXQSGS5tZW1vaXJkLnYxLkZvcmdldFJlcXVlc3QaGi5tZW1vaXJkLnYxLkZvcmdldFJlc3BvbnNlEk4KC0dldE1hbmlmZXN0Eh4ubWVtb2lyZC52MS5HZXRNYW5pZmVzdFJlcXVlc3QaHy5tZW1vaXJkLnYxLkdldE1hbmlmZXN0UmVzcG9uc2USWgoPTGVhc2VFeHRyYWN0aW9uEiIubWVtb2lyZC52MS5MZWFzZUV4dHJhY3Rpb25SZXF1ZXN0GiMubWVtb2lyZC52MS5MZWFzZUV4dHJhY3Rpb25SZXNwb25zZRJdChBDb21taXRFeHRyYWN0aW9uEiMubWVtb2lyZC52MS5Db21taXRFeHRyYWN0aW9uUmVxdWVzdBokLm1lbW9pcmQudjEuQ29tbWl0RXh0cmFjdGlvblJlc3BvbnNlElEKDExlYXJuU2Vzc2lvbhIfLm1lbW9pcmQudjEuTGVhcm5TZXNzaW9uUmVxdWVzdBogLm1lbW9pcmQudjEuTGVhcm5TZXNzaW9uUmVzcG9uc2USVwoOSW1wb3J0TWVtb3JpZXMSIS5tZW1vaXJkLnYxLkltcG9ydE1lbW9yaWVzUmVxdWVzdBoiLm1lbW9pcmQudjEuSW1wb3J0TWVtb3JpZXNSZXNwb25zZRJXCg5HZXRNZW1vcnlTdGF0cxIhLm1lbW9pcmQudjEuR2V0TWVtb3J5U3RhdHNSZXF1ZXN0GiIubWVtb2lyZC52MS5HZXRNZW1vcnlTdGF0c1Jlc3BvbnNlQjEKCm1lbW9pcmQudjFQAVoUbWVtb2lyZC92MTttZW1vaXJkdjGqAgpNZW1vaXJkLlYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_memoird_v1_common]);
+  fileDesc("ChdtZW1vaXJkL3YxL21lbW9yeS5wcm90bxIKbWVtb2lyZC52MSJECgxNZW1vcnlTb3VyY2USEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJEgwKBHNlcXMYAyADKAQitAUKBk1lbW9yeRIKCgJpZBgBIAEoCRIPCgdzdWJqZWN0GAIgASgJEiQKBGtpbmQYAyABKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSKgoKdmlzaWJpbGl0eRgEIAEoDjIWLm1lbW9pcmQudjEuVmlzaWJpbGl0eRImCghwb2xhcml0eRgFIAEoDjIULm1lbW9pcmQudjEuUG9sYXJpdHkSDwoHY29udGVudBgGIAEoCRIMCgR0YWdzGAcgAygJEhIKCmltcG9ydGFuY2UYCCABKAISKAoGc291cmNlGAkgASgLMhgubWVtb2lyZC52MS5NZW1vcnlTb3VyY2USLwoLb2JzZXJ2ZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmNyZWF0ZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYDSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXN1cGVyc2VkZWRfYnkYDiABKAkSEgoKcmVpbmZvcmNlZBgPIAEoBBIUCgxyZWNhbGxfY291bnQYECABKAQSNAoQbGFzdF9yZWNhbGxlZF9hdBgRIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGcGlubmVkGBIgASgIEhcKD3Bpbm5lZF9ieV9kcmVhbRgTIAEoCBIoCgZvcmlnaW4YFCABKA4yGC5tZW1vaXJkLnYxLk1lbW9yeU9yaWdpbhIUCgxleHRlcm5hbF9rZXkYFSABKAkSFQoNbWV0YWRhdGFfanNvbhgWIAEoCSKyBAoPUmVtZW1iZXJSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSJAoEa2luZBgCIAEoDjIWLm1lbW9pcmQudjEuTWVtb3J5S2luZBIPCgdjb250ZW50GAMgASgJEgwKBHRhZ3MYBCADKAkSFwoKaW1wb3J0YW5jZRgFIAEoAkgAiAEBEigKBnNvdXJjZRgGIAEoCzIYLm1lbW9pcmQudjEuTWVtb3J5U291cmNlEi8KC29ic2VydmVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1zdXBlcnNlZGVzX2lkGAkgASgJEg4KBnBpbm5lZBgKIAEoCBImCghwb2xhcml0eRgLIAEoDjIULm1lbW9pcmQudjEuUG9sYXJpdHkSFwoPaWRlbXBvdGVuY3lfa2V5GAwgASgJEioKCnZpc2liaWxpdHkYDSABKA4yFi5tZW1vaXJkLnYxLlZpc2liaWxpdHkSMQoObmVhcl9kdXBsaWNhdGUYDiABKA4yGS5tZW1vaXJkLnYxLk5lYXJEdXBsaWNhdGUSFAoMZXh0ZXJuYWxfa2V5GA8gASgJEhUKDW1ldGFkYXRhX2pzb24YECABKAkSDgoGdmVjdG9yGBEgAygCEhIKCmtlZXBfYXBhcnQYEiABKAhCDQoLX2ltcG9ydGFuY2UidgoQUmVtZW1iZXJSZXNwb25zZRIiCgZtZW1vcnkYASABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIsCgdvdXRjb21lGAIgASgOMhsubWVtb2lyZC52MS5SZW1lbWJlck91dGNvbWUSEAoIcmVkYWN0ZWQYAyABKA0iqgMKDVJlY2FsbFJlcXVlc3QSDQoFcXVlcnkYASABKAkSEAoIc3ViamVjdHMYAiADKAkSJQoFa2luZHMYAyADKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSDAoEdGFncxgEIAMoCRIpCgVhZnRlchgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoGYmVmb3JlGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVsaW1pdBgHIAEoDRIkCgRtb2RlGAggASgOMhYubWVtb2lyZC52MS5SZWNhbGxNb2RlEhIKCnNlc3Npb25faWQYCSABKAkSDwoHZXhwbGFpbhgKIAEoCBITCgZyZXJhbmsYCyABKAhIAIgBARIcChRtZXRhZGF0YV9maWx0ZXJfanNvbhgMIAEoCRIWCg5zdWJqZWN0X3ByZWZpeBgNIAEoCRIOCgZ2ZWN0b3IYDiADKAISGgoNbWluX3JlbGV2YW5jZRgPIAEoAUgBiAEBQgkKB19yZXJhbmtCEAoOX21pbl9yZWxldmFuY2Ui9AEKClNjb3JlUGFydHMSDQoFd29yZHMYASABKAESEwoGY29zaW5lGAIgASgBSACIAQESEwoLd29yZHNfc2hhcmUYAyABKAESGgoNbWVhbmluZ19zaGFyZRgEIAEoAUgBiAEBEgwKBGZvcm0YBSABKAESDQoFZnVzZWQYBiABKAESDgoGYmVzaWRlGAcgASgBEhIKCmltcG9ydGFuY2UYCCABKAESDwoHcmVjZW5jeRgJIAEoARIVCghyZXJhbmtlchgKIAEoAUgCiAEBQgkKB19jb3NpbmVCEAoOX21lYW5pbmdfc2hhcmVCCwoJX3JlcmFua2VyIoICCglSZWNhbGxIaXQSIgoGbWVtb3J5GAEgASgLMhIubWVtb2lyZC52MS5NZW1vcnkSDQoFc2NvcmUYAiABKAESFAoMbGV4aWNhbF9yYW5rGAMgASgNEhMKC3ZlY3Rvcl9yYW5rGAQgASgNEiYKA2FnZRgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIlCgVwYXJ0cxgGIAEoCzIWLm1lbW9pcmQudjEuU2NvcmVQYXJ0cxIRCglyZWxldmFuY2UYByABKAESEwoGY29zaW5lGAggASgBSACIAQESFQoNd29yZF9jb3ZlcmFnZRgJIAEoAUIJCgdfY29zaW5lIo4BCg5SZWNhbGxSZXNwb25zZRIjCgRoaXRzGAEgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSJAoEbW9kZRgCIAEoDjIWLm1lbW9pcmQudjEuUmVjYWxsTW9kZRIQCghkZWdyYWRlZBgDIAEoCBINCgVub3RlcxgEIAMoCRIQCghyZXJhbmtlZBgFIAEoCCJFChBHZXRNZW1vcnlSZXF1ZXN0EgoKAmlkGAEgASgJEg8KB3N1YmplY3QYAiABKAkSFAoMZXh0ZXJuYWxfa2V5GAMgASgJIjcKEUdldE1lbW9yeVJlc3BvbnNlEiIKBm1lbW9yeRgBIAEoCzISLm1lbW9pcmQudjEuTWVtb3J5Is8BChNMaXN0TWVtb3JpZXNSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSJAoEa2luZBgCIAEoDjIWLm1lbW9pcmQudjEuTWVtb3J5S2luZBILCgN0YWcYAyABKAkSEQoJcGFnZV9zaXplGAQgASgNEhIKCnBhZ2VfdG9rZW4YBSABKAkSFwoPaW5jbHVkZV9oaXN0b3J5GAYgASgIEhwKFG1ldGFkYXRhX2ZpbHRlcl9qc29uGAcgASgJEhYKDnN1YmplY3RfcHJlZml4GAggASgJIlUKFExpc3RNZW1vcmllc1Jlc3BvbnNlEiQKCG1lbW9yaWVzGAEgAygLMhIubWVtb2lyZC52MS5NZW1vcnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIkwKE0xpc3RTdWJqZWN0c1JlcXVlc3QSDgoGcHJlZml4GAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJIl4KFExpc3RTdWJqZWN0c1Jlc3BvbnNlEi0KCHN1YmplY3RzGAEgAygLMhsubWVtb2lyZC52MS5TdWJqZWN0TWVtb3JpZXMSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIjQKD1N1YmplY3RNZW1vcmllcxIPCgdzdWJqZWN0GAEgASgJEhAKCG1lbW9yaWVzGAIgASgEIk4KFExpc3RDb25mbGljdHNSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkinAEKDk1lbW9yeUNvbmZsaWN0EiEKBW9sZGVyGAEgASgLMhIubWVtb2lyZC52MS5NZW1vcnkSIQoFbmV3ZXIYAiABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIQCghsaWtlbmVzcxgDIAEoARIyCgpkaWZmZXJlbmNlGAQgASgOMh4ubWVtb2lyZC52MS5Db25mbGljdERpZmZlcmVuY2UicwoVTGlzdENvbmZsaWN0c1Jlc3BvbnNlEi0KCWNvbmZsaWN0cxgBIAMoCzIaLm1lbW9pcmQudjEuTWVtb3J5Q29uZmxpY3QSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhIKCmluY29tcGxldGUYAyABKAgiagoTVXBkYXRlTWVtb3J5UmVxdWVzdBIiCgZtZW1vcnkYASABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIvCgt1cGRhdGVfbWFzaxgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE1hc2siTAoUVXBkYXRlTWVtb3J5UmVzcG9uc2USIgoGbWVtb3J5GAEgASgLMhIubWVtb2lyZC52MS5NZW1vcnkSEAoIcmVkYWN0ZWQYAiABKA0iqwEKDE1lbW9yeUZpbHRlchIPCgdzdWJqZWN0GAEgASgJEiUKBWtpbmRzGAIgAygOMhYubWVtb2lyZC52MS5NZW1vcnlLaW5kEgwKBHRhZ3MYAyADKAkSKQoFYWZ0ZXIYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKBmJlZm9yZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAidwoNRm9yZ2V0UmVxdWVzdBIMCgJpZBgBIAEoCUgAEhEKB3N1YmplY3QYAiABKAlIABIqCgZmaWx0ZXIYAyABKAsyGC5tZW1vaXJkLnYxLk1lbW9yeUZpbHRlckgAEg8KB2RyeV9ydW4YBCABKAhCCAoGdGFyZ2V0IpoBCg5Gb3JnZXRSZXNwb25zZRIQCghtZW1vcmllcxgBIAEoBBISCgpzdXBlcnNlZGVkGAIgASgEEg8KB3ZlY3RvcnMYAyABKAQSFQoNcmVjYWxsX2V2ZW50cxgEIAEoBBIZChFxdWV1ZWRfZW1iZWRkaW5ncxgFIAEoBBIPCgdjdXJzb3JzGAYgASgEEg4KBmVyYXNlZBgHIAEoCCJLChJHZXRNYW5pZmVzdFJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCRIRCgltYXhfbGluZXMYAiABKA0SEQoJbWF4X2J5dGVzGAMgASgNIkUKE0dldE1hbmlmZXN0UmVzcG9uc2USDAoEdGV4dBgBIAEoCRINCgVsaW5lcxgCIAEoDRIRCgl0cnVuY2F0ZWQYAyABKAgiUQoWTGVhc2VFeHRyYWN0aW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSDwoHc3ViamVjdBgDIAEoCSLDAQoXTGVhc2VFeHRyYWN0aW9uUmVzcG9uc2USDQoFbGVhc2UYASABKAkSHwoFdHVybnMYAiADKAsyEC5tZW1vaXJkLnYxLlR1cm4SEAoIbWFuaWZlc3QYAyABKAkSDgoGcHJvbXB0GAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmdlbmVyYXRpb24YBiABKAkSEgoKY3Vyc29yX3NlcRgHIAEoBCLYAgoPRXh0cmFjdGVkTWVtb3J5EiQKBGtpbmQYASABKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSDwoHY29udGVudBgCIAEoCRIMCgR0YWdzGAMgAygJEhcKCmltcG9ydGFuY2UYBCABKAJIAIgBARImCghwb2xhcml0eRgFIAEoDjIULm1lbW9pcmQudjEuUG9sYXJpdHkSLwoLb2JzZXJ2ZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXN1cGVyc2VkZXNfaWQYCCABKAkSKgoKdmlzaWJpbGl0eRgJIAEoDjIWLm1lbW9pcmQudjEuVmlzaWJpbGl0eRIMCgRzZXFzGAogAygEQg0KC19pbXBvcnRhbmNlIlcKF0NvbW1pdEV4dHJhY3Rpb25SZXF1ZXN0Eg0KBWxlYXNlGAEgASgJEi0KCG1lbW9yaWVzGAIgAygLMhsubWVtb2lyZC52MS5FeHRyYWN0ZWRNZW1vcnkiXQoYQ29tbWl0RXh0cmFjdGlvblJlc3BvbnNlEhIKCmN1cnNvcl9zZXEYASABKAQSLQoHcmVzdWx0cxgCIAMoCzIcLm1lbW9pcmQudjEuUmVtZW1iZXJSZXNwb25zZSJfChNMZWFyblNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEg8KB2RyeV9ydW4YBCABKAgiywEKFExlYXJuU2Vzc2lvblJlc3BvbnNlEhIKCmdlbmVyYXRpb24YASABKAkSEQoJZmlyc3Rfc2VxGAIgASgEEhMKC3Rocm91Z2hfc2VxGAMgASgEEhIKCmN1cnNvcl9zZXEYBCABKAQSDQoFbW9kZWwYBSABKAkSFQoNcHJvbXB0X3Rva2VucxgGIAEoBBIVCg1hbnN3ZXJfdG9rZW5zGAcgASgEEiYKBWZhY3RzGAggAygLMhcubWVtb2lyZC52MS5MZWFybmVkRmFjdCLUAQoLTGVhcm5lZEZhY3QSJAoEa2luZBgBIAEoDjIWLm1lbW9pcmQudjEuTWVtb3J5S2luZBIPCgdjb250ZW50GAIgASgJEgwKBHNlcXMYAyADKAQSLAoJcmVqZWN0aW9uGAQgASgOMhkubWVtb2lyZC52MS5GYWN0UmVqZWN0aW9uEg0KBW5vdGVzGAUgAygJEiwKBnJlc3VsdBgGIAEoCzIcLm1lbW9pcmQudjEuUmVtZW1iZXJSZXNwb25zZRIVCg1zdXBlcnNlZGVzX2lkGAcgASgJIj0KFUltcG9ydE1lbW9yaWVzUmVxdWVzdBIkCghtZW1vcmllcxgBIAMoCzISLm1lbW9pcmQudjEuTWVtb3J5IjsKFkltcG9ydE1lbW9yaWVzUmVzcG9uc2USEAoIaW1wb3J0ZWQYASABKAQSDwoHc2tpcHBlZBgCIAEoBCIXChVHZXRNZW1vcnlTdGF0c1JlcXVlc3QirQIKFkdldE1lbW9yeVN0YXRzUmVzcG9uc2USEAoIbWVtb3JpZXMYASABKAQSEgoKc3VwZXJzZWRlZBgCIAEoBBIQCghzdWJqZWN0cxgDIAEoBBIVCg1yZWNhbGxfZXZlbnRzGAQgASgEEhcKD2VtYmVkZGluZ19tb2RlbBgFIAEoCRIQCghlbWJlZGRlZBgGIAEoBBIYChBlbWJlZGRpbmdfcXVldWVkGAcgASgEEhgKEGVtYmVkZGluZ19mYWlsZWQYCCABKAQSEgoKZmlsZV9ieXRlcxgJIAEoBBIUCgx3b3Jkc19xdWV1ZWQYCiABKAQSEAoIcmVyYW5rZXIYCyABKAkSEQoJZG9jdW1lbnRzGAwgASgEEhYKDmRvY3VtZW50X2J5dGVzGA0gASgEKo0BCgpNZW1vcnlLaW5kEhsKF01FTU9SWV9LSU5EX1VOU1BFQ0lGSUVEEAASFAoQTUVNT1JZX0tJTkRfVVNFUhABEhgKFE1FTU9SWV9LSU5EX0ZFRURCQUNLEAISFwoTTUVNT1JZX0tJTkRfUFJPSkVDVBADEhkKFU1FTU9SWV9LSU5EX1JFRkVSRU5DRRAEKlUKClZpc2liaWxpdHkSGgoWVklTSUJJTElUWV9VTlNQRUNJRklFRBAAEhYKElZJU0lCSUxJVFlfUFJJVkFURRABEhMKD1ZJU0lCSUxJVFlfVEVBTRACKlgKCFBvbGFyaXR5EhgKFFBPTEFSSVRZX1VOU1BFQ0lGSUVEEAASFwoTUE9MQVJJVFlfQ09SUkVDVElPThABEhkKFVBPTEFSSVRZX0NPTkZJUk1BVElPThACKnIKClJlY2FsbE1vZGUSGwoXUkVDQUxMX01PREVfVU5TUEVDSUZJRUQQABIWChJSRUNBTExfTU9ERV9IWUJSSUQQARIXChNSRUNBTExfTU9ERV9MRVhJQ0FMEAISFgoSUkVDQUxMX01PREVfVkVDVE9SEAMqZQoMTWVtb3J5T3JpZ2luEh0KGU1FTU9SWV9PUklHSU5fVU5TUEVDSUZJRUQQABIcChhNRU1PUllfT1JJR0lOX0VYVFJBQ1RJT04QARIYChRNRU1PUllfT1JJR0lOX0lNUE9SVBACKn0KDU5lYXJEdXBsaWNhdGUSHgoaTkVBUl9EVVBMSUNBVEVfVU5TUEVDSUZJRUQQABIYChRORUFSX0RVUExJQ0FURV9NRVJHRRABEhkKFU5FQVJfRFVQTElDQVRFX1JFRlVTRRACEhcKE05FQVJfRFVQTElDQVRFX0tFRVAQAyrNAQoPUmVtZW1iZXJPdXRjb21lEiAKHFJFTUVNQkVSX09VVENPTUVfVU5TUEVDSUZJRUQQABIcChhSRU1FTUJFUl9PVVRDT01FX0NSRUFURUQQARIfChtSRU1FTUJFUl9PVVRDT01FX1JFSU5GT1JDRUQQAhIbChdSRU1FTUJFUl9PVVRDT01FX01FUkdFRBADEh0KGVJFTUVNQkVSX09VVENPTUVfUkVDQUxMRUQQBBIdChlSRU1FTUJFUl9PVVRDT01FX1JFUExBQ0VEEAUqmwEKEkNvbmZsaWN0RGlmZmVyZW5jZRIjCh9DT05GTElDVF9ESUZGRVJFTkNFX1VOU1BFQ0lGSUVEEAASHwobQ09ORkxJQ1RfRElGRkVSRU5DRV9OVU1CRVJTEAESIAocQ09ORkxJQ1RfRElGRkVSRU5DRV9ORUdBVElPThACEh0KGUNPTkZMSUNUX0RJRkZFUkVOQ0VfV09SRFMQAyrfAgoNRmFjdFJlamVjdGlvbhIeChpGQUNUX1JFSkVDVElPTl9VTlNQRUNJRklFRBAAEhwKGEZBQ1RfUkVKRUNUSU9OX01BTEZPUk1FRBABEiAKHEZBQ1RfUkVKRUNUSU9OX1RVUk5TX1VOS05PV04QAhIjCh9GQUNUX1JFSkVDVElPTl9OT1RfU0FJRF9CWV9VU0VSEAMSGQoVRkFDVF9SRUpFQ1RJT05fU0VDUkVUEAQSHgoaRkFDVF9SRUpFQ1RJT05fSU5TVFJVQ1RJT04QBRIeChpGQUNUX1JFSkVDVElPTl9VTlNVUFBPUlRFRBAGEhcKE0ZBQ1RfUkVKRUNUSU9OX0VDSE8QBxIbChdGQUNUX1JFSkVDVElPTl9SRVBFQVRFRBAIEhsKF0ZBQ1RfUkVKRUNUSU9OX09VVERBVEVEEAkSGwoXRkFDVF9SRUpFQ1RJT05fVE9PX01BTlkQCjKBCQoNTWVtb3J5U2VydmljZRJFCghSZW1lbWJlchIbLm1lbW9pcmQudjEuUmVtZW1iZXJSZXF1ZXN0GhwubWVtb2lyZC52MS5SZW1lbWJlclJlc3BvbnNlEj8KBlJlY2FsbBIZLm1lbW9pcmQudjEuUmVjYWxsUmVxdWVzdBoaLm1lbW9pcmQudjEuUmVjYWxsUmVzcG9uc2USSAoJR2V0TWVtb3J5EhwubWVtb2lyZC52MS5HZXRNZW1vcnlSZXF1ZXN0Gh0ubWVtb2lyZC52MS5HZXRNZW1vcnlSZXNwb25zZRJRCgxMaXN0TWVtb3JpZXMSHy5tZW1vaXJkLnYxLkxpc3RNZW1vcmllc1JlcXVlc3QaIC5tZW1vaXJkLnYxLkxpc3RNZW1vcmllc1Jlc3BvbnNlElEKDExpc3RTdWJqZWN0cxIfLm1lbW9pcmQudjEuTGlzdFN1YmplY3RzUmVxdWVzdBogLm1lbW9pcmQudjEuTGlzdFN1YmplY3RzUmVzcG9uc2USVAoNTGlzdENvbmZsaWN0cxIgLm1lbW9pcmQudjEuTGlzdENvbmZsaWN0c1JlcXVlc3QaIS5tZW1vaXJkLnYxLkxpc3RDb25mbGljdHNSZXNwb25zZRJRCgxVcGRhdGVNZW1vcnkSHy5tZW1vaXJkLnYxLlVwZGF0ZU1lbW9yeVJlcXVlc3QaIC5tZW1vaXJkLnYxLlVwZGF0ZU1lbW9yeVJlc3BvbnNlEj8KBkZvcmdldBIZLm1lbW9pcmQudjEuRm9yZ2V0UmVxdWVzdBoaLm1lbW9pcmQudjEuRm9yZ2V0UmVzcG9uc2USTgoLR2V0TWFuaWZlc3QSHi5tZW1vaXJkLnYxLkdldE1hbmlmZXN0UmVxdWVzdBofLm1lbW9pcmQudjEuR2V0TWFuaWZlc3RSZXNwb25zZRJaCg9MZWFzZUV4dHJhY3Rpb24SIi5tZW1vaXJkLnYxLkxlYXNlRXh0cmFjdGlvblJlcXVlc3QaIy5tZW1vaXJkLnYxLkxlYXNlRXh0cmFjdGlvblJlc3BvbnNlEl0KEENvbW1pdEV4dHJhY3Rpb24SIy5tZW1vaXJkLnYxLkNvbW1pdEV4dHJhY3Rpb25SZXF1ZXN0GiQubWVtb2lyZC52MS5Db21taXRFeHRyYWN0aW9uUmVzcG9uc2USUQoMTGVhcm5TZXNzaW9uEh8ubWVtb2lyZC52MS5MZWFyblNlc3Npb25SZXF1ZXN0GiAubWVtb2lyZC52MS5MZWFyblNlc3Npb25SZXNwb25zZRJXCg5JbXBvcnRNZW1vcmllcxIhLm1lbW9pcmQudjEuSW1wb3J0TWVtb3JpZXNSZXF1ZXN0GiIubWVtb2lyZC52MS5JbXBvcnRNZW1vcmllc1Jlc3BvbnNlElcKDkdldE1lbW9yeVN0YXRzEiEubWVtb2lyZC52MS5HZXRNZW1vcnlTdGF0c1JlcXVlc3QaIi5tZW1vaXJkLnYxLkdldE1lbW9yeVN0YXRzUmVzcG9uc2VCMQoKbWVtb2lyZC52MVABWhRtZW1vaXJkL3YxO21lbW9pcmR2MaoCCk1lbW9pcmQuVjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_memoird_v1_common]);
 
 /**
  * The turns that a memory was made from.
@@ -25,6 +25,8 @@ export const file_memoird_v1_memory: GenFile = /*@__PURE__*/
  */
 export type MemorySource = Message<"memoird.v1.MemorySource"> & {
   /**
+   * The session's id.
+   *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
@@ -72,11 +74,15 @@ export type Memory = Message<"memoird.v1.Memory"> & {
   subject: string;
 
   /**
+   * What it is about.
+   *
    * @generated from field: memoird.v1.MemoryKind kind = 3;
    */
   kind: MemoryKind;
 
   /**
+   * Which subjects may recall it.
+   *
    * @generated from field: memoird.v1.Visibility visibility = 4;
    */
   visibility: Visibility;
@@ -110,6 +116,8 @@ export type Memory = Message<"memoird.v1.Memory"> & {
   importance: number;
 
   /**
+   * The turns that it was made from. Unset if unknown.
+   *
    * @generated from field: memoird.v1.MemorySource source = 9;
    */
   source?: MemorySource | undefined;
@@ -122,6 +130,8 @@ export type Memory = Message<"memoird.v1.Memory"> & {
   observedAt?: Timestamp | undefined;
 
   /**
+   * When it was first stored.
+   *
    * @generated from field: google.protobuf.Timestamp created_at = 11;
    */
   createdAt?: Timestamp | undefined;
@@ -162,6 +172,8 @@ export type Memory = Message<"memoird.v1.Memory"> & {
   recallCount: bigint;
 
   /**
+   * When it was last recalled. Unset if never.
+   *
    * @generated from field: google.protobuf.Timestamp last_recalled_at = 17;
    */
   lastRecalledAt?: Timestamp | undefined;
@@ -181,6 +193,8 @@ export type Memory = Message<"memoird.v1.Memory"> & {
   pinnedByDream: boolean;
 
   /**
+   * How it was made.
+   *
    * @generated from field: memoird.v1.MemoryOrigin origin = 20;
    */
   origin: MemoryOrigin;
@@ -221,6 +235,8 @@ export type RememberRequest = Message<"memoird.v1.RememberRequest"> & {
   subject: string;
 
   /**
+   * What the fact is about. Required.
+   *
    * @generated from field: memoird.v1.MemoryKind kind = 2;
    */
   kind: MemoryKind;
@@ -298,6 +314,8 @@ export type RememberRequest = Message<"memoird.v1.RememberRequest"> & {
   idempotencyKey: string;
 
   /**
+   * Which subjects may recall it.
+   *
    * @generated from field: memoird.v1.Visibility visibility = 13;
    */
   visibility: Visibility;
@@ -357,11 +375,15 @@ export const RememberRequestSchema: GenMessage<RememberRequest> = /*@__PURE__*/
  */
 export type RememberResponse = Message<"memoird.v1.RememberResponse"> & {
   /**
+   * The memory that has the fact now.
+   *
    * @generated from field: memoird.v1.Memory memory = 1;
    */
   memory?: Memory | undefined;
 
   /**
+   * What was done with the fact.
+   *
    * @generated from field: memoird.v1.RememberOutcome outcome = 2;
    */
   outcome: RememberOutcome;
@@ -440,6 +462,8 @@ export type RecallRequest = Message<"memoird.v1.RecallRequest"> & {
   limit: number;
 
   /**
+   * How to search.
+   *
    * @generated from field: memoird.v1.RecallMode mode = 8;
    */
   mode: RecallMode;
@@ -599,6 +623,8 @@ export const ScorePartsSchema: GenMessage<ScoreParts> = /*@__PURE__*/
  */
 export type RecallHit = Message<"memoird.v1.RecallHit"> & {
   /**
+   * The memory.
+   *
    * @generated from field: memoird.v1.Memory memory = 1;
    */
   memory?: Memory | undefined;
@@ -679,6 +705,8 @@ export const RecallHitSchema: GenMessage<RecallHit> = /*@__PURE__*/
  */
 export type RecallResponse = Message<"memoird.v1.RecallResponse"> & {
   /**
+   * The hits, best first.
+   *
    * @generated from field: repeated memoird.v1.RecallHit hits = 1;
    */
   hits: RecallHit[];
@@ -727,6 +755,8 @@ export const RecallResponseSchema: GenMessage<RecallResponse> = /*@__PURE__*/
  */
 export type GetMemoryRequest = Message<"memoird.v1.GetMemoryRequest"> & {
   /**
+   * Id of the memory.
+   *
    * @generated from field: string id = 1;
    */
   id: string;
@@ -760,6 +790,8 @@ export const GetMemoryRequestSchema: GenMessage<GetMemoryRequest> = /*@__PURE__*
  */
 export type GetMemoryResponse = Message<"memoird.v1.GetMemoryResponse"> & {
   /**
+   * The memory.
+   *
    * @generated from field: memoird.v1.Memory memory = 1;
    */
   memory?: Memory | undefined;
@@ -851,6 +883,8 @@ export const ListMemoriesRequestSchema: GenMessage<ListMemoriesRequest> = /*@__P
  */
 export type ListMemoriesResponse = Message<"memoird.v1.ListMemoriesResponse"> & {
   /**
+   * The memories, oldest first.
+   *
    * @generated from field: repeated memoird.v1.Memory memories = 1;
    */
   memories: Memory[];
@@ -912,6 +946,8 @@ export const ListSubjectsRequestSchema: GenMessage<ListSubjectsRequest> = /*@__P
  */
 export type ListSubjectsResponse = Message<"memoird.v1.ListSubjectsResponse"> & {
   /**
+   * The subjects, by id.
+   *
    * @generated from field: repeated memoird.v1.SubjectMemories subjects = 1;
    */
   subjects: SubjectMemories[];
@@ -1008,6 +1044,8 @@ export type MemoryConflict = Message<"memoird.v1.MemoryConflict"> & {
   older?: Memory | undefined;
 
   /**
+   * The one observed last.
+   *
    * @generated from field: memoird.v1.Memory newer = 2;
    */
   newer?: Memory | undefined;
@@ -1020,6 +1058,8 @@ export type MemoryConflict = Message<"memoird.v1.MemoryConflict"> & {
   likeness: number;
 
   /**
+   * How they differ.
+   *
    * @generated from field: memoird.v1.ConflictDifference difference = 4;
    */
   difference: ConflictDifference;
@@ -1039,6 +1079,8 @@ export const MemoryConflictSchema: GenMessage<MemoryConflict> = /*@__PURE__*/
  */
 export type ListConflictsResponse = Message<"memoird.v1.ListConflictsResponse"> & {
   /**
+   * The pairs, most similar first.
+   *
    * @generated from field: repeated memoird.v1.MemoryConflict conflicts = 1;
    */
   conflicts: MemoryConflict[];
@@ -1101,6 +1143,8 @@ export const UpdateMemoryRequestSchema: GenMessage<UpdateMemoryRequest> = /*@__P
  */
 export type UpdateMemoryResponse = Message<"memoird.v1.UpdateMemoryResponse"> & {
   /**
+   * The memory after the change.
+   *
    * @generated from field: memoird.v1.Memory memory = 1;
    */
   memory?: Memory | undefined;
@@ -1127,11 +1171,15 @@ export const UpdateMemoryResponseSchema: GenMessage<UpdateMemoryResponse> = /*@_
  */
 export type MemoryFilter = Message<"memoird.v1.MemoryFilter"> & {
   /**
+   * Select only memories of this subject.
+   *
    * @generated from field: string subject = 1;
    */
   subject: string;
 
   /**
+   * Select only memories of these kinds.
+   *
    * @generated from field: repeated memoird.v1.MemoryKind kinds = 2;
    */
   kinds: MemoryKind[];
@@ -1238,6 +1286,8 @@ export type ForgetResponse = Message<"memoird.v1.ForgetResponse"> & {
   superseded: bigint;
 
   /**
+   * Vectors of these memories.
+   *
    * @generated from field: uint64 vectors = 3;
    */
   vectors: bigint;
@@ -1289,6 +1339,8 @@ export const ForgetResponseSchema: GenMessage<ForgetResponse> = /*@__PURE__*/
  */
 export type GetManifestRequest = Message<"memoird.v1.GetManifestRequest"> & {
   /**
+   * The subject's id.
+   *
    * @generated from field: string subject = 1;
    */
   subject: string;
@@ -1357,6 +1409,8 @@ export const GetManifestResponseSchema: GenMessage<GetManifestResponse> = /*@__P
  */
 export type LeaseExtractionRequest = Message<"memoird.v1.LeaseExtractionRequest"> & {
   /**
+   * The session's id.
+   *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
@@ -1453,6 +1507,8 @@ export const LeaseExtractionResponseSchema: GenMessage<LeaseExtractionResponse> 
  */
 export type ExtractedMemory = Message<"memoird.v1.ExtractedMemory"> & {
   /**
+   * What the fact is about. Required.
+   *
    * @generated from field: memoird.v1.MemoryKind kind = 1;
    */
   kind: MemoryKind;
@@ -1507,6 +1563,8 @@ export type ExtractedMemory = Message<"memoird.v1.ExtractedMemory"> & {
   supersedesId: string;
 
   /**
+   * Which subjects may recall it.
+   *
    * @generated from field: memoird.v1.Visibility visibility = 9;
    */
   visibility: Visibility;
@@ -1533,6 +1591,8 @@ export const ExtractedMemorySchema: GenMessage<ExtractedMemory> = /*@__PURE__*/
  */
 export type CommitExtractionRequest = Message<"memoird.v1.CommitExtractionRequest"> & {
   /**
+   * The `lease` from LeaseExtraction.
+   *
    * @generated from field: string lease = 1;
    */
   lease: string;
@@ -1587,6 +1647,8 @@ export const CommitExtractionResponseSchema: GenMessage<CommitExtractionResponse
  */
 export type LearnSessionRequest = Message<"memoird.v1.LearnSessionRequest"> & {
   /**
+   * The session's id.
+   *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
@@ -1697,6 +1759,8 @@ export const LearnSessionResponseSchema: GenMessage<LearnSessionResponse> = /*@_
  */
 export type LearnedFact = Message<"memoird.v1.LearnedFact"> & {
   /**
+   * What the fact is about. Unspecified if the model gave no valid kind.
+   *
    * @generated from field: memoird.v1.MemoryKind kind = 1;
    */
   kind: MemoryKind;
@@ -1716,12 +1780,11 @@ export type LearnedFact = Message<"memoird.v1.LearnedFact"> & {
   seqs: bigint[];
 
   /**
-   * Why it was rejected: MALFORMED, TURNS_UNKNOWN, NOT_SAID_BY_USER, SECRET, INSTRUCTION,
-   * UNSUPPORTED, ECHO, REPEATED, OUTDATED or TOO_MANY. Empty if it was accepted.
+   * Why it was rejected. Unspecified if it was accepted.
    *
-   * @generated from field: string refused = 4;
+   * @generated from field: memoird.v1.FactRejection rejection = 4;
    */
-  refused: string;
+  rejection: FactRejection;
 
   /**
    * Human-readable notes on the parts of it that were ignored.
@@ -2249,6 +2312,96 @@ export enum ConflictDifference {
  */
 export const ConflictDifferenceSchema: GenEnum<ConflictDifference> = /*@__PURE__*/
   enumDesc(file_memoird_v1_memory, 7);
+
+/**
+ * Why an entry of a model's reply was rejected.
+ *
+ * @generated from enum memoird.v1.FactRejection
+ */
+export enum FactRejection {
+  /**
+   * It was not rejected.
+   *
+   * @generated from enum value: FACT_REJECTION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It does not have the form that the prompt asks for.
+   *
+   * @generated from enum value: FACT_REJECTION_MALFORMED = 1;
+   */
+  MALFORMED = 1,
+
+  /**
+   * It cites no turn, or one that the model was not shown.
+   *
+   * @generated from enum value: FACT_REJECTION_TURNS_UNKNOWN = 2;
+   */
+  TURNS_UNKNOWN = 2,
+
+  /**
+   * It comes only from the assistant, a tool or the system.
+   *
+   * @generated from enum value: FACT_REJECTION_NOT_SAID_BY_USER = 3;
+   */
+  NOT_SAID_BY_USER = 3,
+
+  /**
+   * It contains a suspected secret.
+   *
+   * @generated from enum value: FACT_REJECTION_SECRET = 4;
+   */
+  SECRET = 4,
+
+  /**
+   * It imitates memoird's own text, or instructs an assistant.
+   *
+   * @generated from enum value: FACT_REJECTION_INSTRUCTION = 5;
+   */
+  INSTRUCTION = 5,
+
+  /**
+   * It contains a number or an address that does not occur in the turns.
+   *
+   * @generated from enum value: FACT_REJECTION_UNSUPPORTED = 6;
+   */
+  UNSUPPORTED = 6,
+
+  /**
+   * A recall showed it to the assistant.
+   *
+   * @generated from enum value: FACT_REJECTION_ECHO = 7;
+   */
+  ECHO = 7,
+
+  /**
+   * The reply contains it twice, or corrects it itself.
+   *
+   * @generated from enum value: FACT_REJECTION_REPEATED = 8;
+   */
+  REPEATED = 8,
+
+  /**
+   * The memory that it would replace is newer.
+   *
+   * @generated from enum value: FACT_REJECTION_OUTDATED = 9;
+   */
+  OUTDATED = 9,
+
+  /**
+   * The reply contains too many entries.
+   *
+   * @generated from enum value: FACT_REJECTION_TOO_MANY = 10;
+   */
+  TOO_MANY = 10,
+}
+
+/**
+ * Describes the enum memoird.v1.FactRejection.
+ */
+export const FactRejectionSchema: GenEnum<FactRejection> = /*@__PURE__*/
+  enumDesc(file_memoird_v1_memory, 8);
 
 /**
  * Memories of the caller's tenant. A memory is a fact that outlives its session. It belongs to a
