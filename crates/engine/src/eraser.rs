@@ -25,13 +25,16 @@ pub struct ErasedElsewhere {
     pub memories: u64,
     /// Number of commits rewritten or dropped.
     pub commits: u64,
+    /// Whether this was one step of several, and `erase` must be called again for the next one.
+    pub has_more: bool,
     /// Human-readable list of what could not be reached. Contains no content and no paths.
     pub outside: Vec<String>,
 }
 
 /// Owner of session content, or of data derived from it, outside the journal.
 ///
-/// After an error or a crash, `erase` is called again and must erase the remainder.
+/// After an error or a crash, `erase` is called again and must erase the remainder. A crash in the
+/// same step several times makes the job wait, so long erasures take several steps.
 pub trait Eraser: Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 

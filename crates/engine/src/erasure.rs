@@ -9,7 +9,8 @@
 //! 4. Erase data stored elsewhere through [`Eraser`]s and hooks.
 //! 5. Clean the pages of the database file.
 //!
-//! Every step is idempotent, so a job resumes after a crash.
+//! Every step is idempotent, so a job resumes after a crash. A long erasure elsewhere takes several
+//! calls. Attempts that ended the process are counted since the last call that returned.
 //!
 //! Tenants take turns of 250 ms. Within a tenant, the least advanced job continues first, so that
 //! its jobs are cleaned together: cleaning scans the whole file.
@@ -572,21 +573,24 @@ impl ErasuresInner {
         let reached = self.reach_elsewhere(&mut erasure, erasers).await;
         erasure.counts.attempts = 0;
         self.save(erasure.clone()).await?;
-        reached?;
-        Ok(self.enter(erasure, ErasureStage::Clean).await?)
+        if reached? {
+            Ok(self.enter(erasure, ErasureStage::Clean).await?)
+        } else {
+            Ok(JobStep::Continue)
+        }
     }
 
-    /// Calls the erasers and the hooks.
+    /// Calls the erasers and the hooks. Returns false if one of them has to take another step.
     ///
     /// The result of each is saved immediately, because the next one may fail.
     async fn reach_elsewhere(
         &self,
         erasure: &mut Erasure,
         erasers: &[Arc<dyn Eraser>],
-    ) -> Result<(), WorkError> {
+    ) -> Result<bool, WorkError> {
         let scope = self.scope(erasure).await?;
         let Some(target) = erasure.target.clone() else {
-            return Ok(());
+            return Ok(true);
         };
         let request = EraseRequest {
             tenant: erasure.tenant.clone(),
@@ -599,7 +603,11 @@ impl ErasuresInner {
                 .erase(request.clone())
                 .await
                 .map_err(|problem| WorkError(format!("{}: {problem}", eraser.name())))?;
+            let has_more = erased.has_more;
             self.note(erasure, erased).await?;
+            if has_more {
+                return Ok(false);
+            }
         }
         let config = self.outbox.config();
         let mut reached = BTreeSet::new();
@@ -616,7 +624,11 @@ impl ErasuresInner {
                 *line = format!("hook {name}: {line}");
             }
             reached.insert(name.clone());
+            let has_more = erased.has_more;
             self.note(erasure, erased).await?;
+            if has_more {
+                return Ok(false);
+            }
         }
         let mut delivered: BTreeMap<HookName, BTreeSet<Generation>> = BTreeMap::new();
         for (generation, hook) in scope.delivered {
@@ -636,7 +648,7 @@ impl ErasuresInner {
             ..ErasedElsewhere::default()
         };
         self.note(erasure, erased).await?;
-        Ok(())
+        Ok(true)
     }
 
     async fn note(

@@ -27,6 +27,8 @@ const OTHER: &str = "other";
 struct SlowEraser {
     called_for: Mutex<Vec<TenantId>>,
     delay: Option<Duration>,
+    /// Number of calls for each tenant that report that there is more.
+    steps: usize,
 }
 
 impl Eraser for SlowEraser {
@@ -36,9 +38,17 @@ impl Eraser for SlowEraser {
 
     fn erase(&self, request: EraseRequest) -> EraseFuture<'_> {
         Box::pin(async move {
-            self.called_for.lock().unwrap().push(request.tenant);
+            let calls = {
+                let mut called_for = self.called_for.lock().unwrap();
+                called_for.push(request.tenant.clone());
+                let own = called_for.iter().filter(|of| **of == request.tenant);
+                own.count()
+            };
             sleep(self.delay.unwrap_or(Duration::from_secs(1))).await;
-            Ok(ErasedElsewhere::default())
+            Ok(ErasedElsewhere {
+                has_more: calls <= self.steps,
+                ..ErasedElsewhere::default()
+            })
         })
     }
 }
@@ -171,6 +181,63 @@ fn erasure_that_ended_the_daemon_waits_before_it_runs_again() {
     }
     let open = daemon.store.open_erasures(9).unwrap();
     assert_eq!(open[0].counts.attempts, 4);
+}
+
+/// The daemon is restarted in every second step, as in a container that is too small for its work.
+#[test]
+fn erasure_that_took_a_step_since_the_start_does_not_wait() {
+    let mut daemon = Daemon::new(unswept());
+    let eraser = Arc::new(SlowEraser {
+        delay: Some(Duration::from_secs(20)),
+        steps: 20,
+        ..SlowEraser::default()
+    });
+    let calls = || eraser.called_for.lock().unwrap().len();
+    daemon.live(async |engine| {
+        let bot = Bot::acme(engine);
+        bot.say("one", "hello").await.unwrap();
+        let _asked = ask(&bot, ["one".to_owned()]);
+        settle().await;
+    });
+    for life in 1..=10 {
+        daemon.live(async |engine| {
+            engine.start_erasing(vec![eraser.clone()]);
+            sleep(Duration::from_secs(30)).await;
+            assert_eq!(calls(), 2 * life, "in life {life}");
+        });
+    }
+    daemon.live(async |engine| {
+        engine.start_erasing(vec![eraser.clone()]);
+        sleep(Duration::from_secs(30)).await;
+    });
+    assert_eq!(calls(), 21);
+    let open = daemon.store.open_erasures(9).unwrap();
+    assert!(open.is_empty(), "{open:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_take_turns_between_steps_of_their_erasures() {
+    let world = two_tenants();
+    let engine = world.open().await;
+    let mut asked = Vec::new();
+    for tenant in [ACME, OTHER] {
+        let bot = Bot::new(&engine, tenant);
+        bot.say("one", "hello").await.unwrap();
+        asked.push(ask(&bot, ["one".to_owned()]));
+        sleep(Duration::from_millis(1)).await;
+    }
+    let eraser = Arc::new(SlowEraser {
+        steps: 1,
+        ..SlowEraser::default()
+    });
+    engine.start_erasing(vec![eraser.clone()]);
+    for one in asked {
+        assert_eq!(soon(one.join_all()).await, [true], "within five seconds");
+    }
+    let called_for = eraser.called_for.lock().unwrap().clone();
+    let expected = [ACME, OTHER, ACME, OTHER].map(tenant_id);
+    assert_eq!(called_for, expected);
+    engine.close().await;
 }
 
 #[tokio::test(start_paused = true)]
