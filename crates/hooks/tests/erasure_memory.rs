@@ -92,9 +92,16 @@ async fn erasure_from_long_history_takes_little_memory() {
     // Sets the peak to the present size.
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = peak_mib();
-    let result = fixture.hook.erase(request).unwrap().await.unwrap();
+    let mut commits = 0;
+    loop {
+        let step = fixture.hook.erase(request.clone()).unwrap().await.unwrap();
+        commits += step.commits;
+        if !step.has_more {
+            break;
+        }
+    }
     let took = peak_mib() - before;
-    assert_eq!(result.commits, COMMITS - ERASED + 1);
+    assert_eq!(commits, COMMITS - ERASED + 1);
     is_clean(&fixture.bare());
     let left = git(&fixture.bare(), &["rev-list", "--objects", "main"]);
     assert!(!left.contains(&erased.generation.to_string()));

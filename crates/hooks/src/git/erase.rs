@@ -3,14 +3,25 @@
 //! Branches and tags are moved to the new history under git's locks, and unreachable objects are
 //! deleted. Existing clones keep them.
 //!
-//! Before refs move, only unreferenced packs are written. Then a marker file requests a sweep, so
-//! that unreachable objects are removed even after a crash. Rewriting is deterministic: a retry
-//! creates the same commits.
+//! An erasure takes steps of a limited time, between which the repository is free for deliveries.
+//! Before refs move, only unreferenced packs are written, and the replacements of commits are saved
+//! from time to time. The next step, or a restarted daemon, continues after the last saved commit.
+//! This needs no agreement with what happened in between: which commit replaces another depends
+//! on the other and the targets only. Replacements of commits that are no longer in the history, or
+//! of other targets, are ignored; see `progress`.
+//!
+//! Refs move once every object of the new history was read. A marker file requests a sweep as soon
+//! as there are new objects, so that unreachable ones are removed even after a crash. The branch of
+//! the checkpoints moves last, because targets are found on it.
+//!
+//! The time is proportional to the commits since the oldest erased one: each contains the id of its
+//! parent. Those before it are only compared with their parents.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use git2::{ErrorCode, ObjectType, Oid};
 use memoird_core::ids::{Generation, SessionId};
@@ -24,24 +35,44 @@ use super::lock::{CancelSignal, RepositoryLock};
 use super::message;
 use super::names;
 use super::objects::{MODE_FOLDER, NewObjects};
-use super::packs::Deltas;
+use super::packs::{self, Deltas};
+use super::progress::{self, Progress};
 use super::read::Checkpoints;
 use super::repo::{Repo, sync_dir, write};
-use super::sweep::sweep;
+use super::sweep::{Reachable, Swept, sweep};
 
-/// Marker file: packs may have unreachable objects, because refs were moved or a delivery failed.
+/// Marker file: packs may have unreachable objects, because of an erasure or a failed delivery.
 pub(super) const MARK: &str = "memoird.sweep";
-/// Number of rewritten commits after which the new ones are written to a pack.
-const COMMITS_MAX: usize = 1_000;
 /// Maximum number of commits named in a result. The others are counted.
 const NAMED_MAX: usize = 100;
 /// New message of a commit that was about one erased session.
 const ERASED: &[u8] = b"Erased\n";
 
+/// Limits of the steps of an erasure.
+#[derive(Clone, Copy, Debug)]
+pub struct EraseStep {
+    /// Number of commits after which new objects are written and progress is saved.
+    pub commits: usize,
+    /// Time after which rewriting stops when it has saved its progress, and sweeping after a pack.
+    pub time: Duration,
+}
+
+impl Default for EraseStep {
+    fn default() -> Self {
+        Self {
+            commits: 1_000,
+            time: Duration::from_secs(20),
+        }
+    }
+}
+
 /// Erases the requested checkpoints from the repository of their tenant, if it exists.
+///
+/// Takes one step.
 pub(super) fn erase(
     config: &GitConfig,
     request: &EraseRequest,
+    step: EraseStep,
     stop: &CancelSignal,
 ) -> Result<ErasedElsewhere, GitError> {
     let opened_repo = match Repo::open(config, &request.tenant) {
@@ -50,46 +81,42 @@ pub(super) fn erase(
     };
     let lock = RepositoryLock::acquire(&opened_repo, stop)?;
     let checkpoints = Checkpoints { repo: opened_repo };
-    let ErasureTargets {
-        generations,
-        sessions,
-    } = find_targets(&checkpoints, request)?;
+    let targets = find_targets(&checkpoints, request)?;
     let repo = &checkpoints.repo;
     let mark = repo.git_dir.join(MARK);
-    if generations.is_empty() && !mark.exists() {
+    if targets.generations.is_empty() && !mark.exists() {
+        progress::remove_all(repo)?;
         return Ok(ErasedElsewhere::default());
     }
     let has_others = repo.has_work_trees()?;
-    let mut rewrite = Rewrite {
+    let refs = repo.refs()?;
+    let rewrite = Rewrite {
         repo,
         stop,
-        generations: &generations,
-        sessions,
-        history: History::collect(repo, stop)?,
+        targets: &targets,
+        history: History::collect(repo, refs.iter().map(|(_, id)| *id), stop)?,
+        refs,
         last: None,
         replaced: HashMap::new(),
         count: 0,
         new: NewObjects::new(repo, Deltas::Small, stop)?,
     };
     if config.erase == EraseMode::Tombstone || has_others {
+        progress::remove_all(repo)?;
         return rewrite.tombstone(config, &lock, has_others);
     }
-    rewrite.commits()?;
-    let commits = rewrite.count;
-    if commits == 0 && !mark.exists() {
-        return Ok(ErasedElsewhere::default());
+    let mut progress = Progress::new(repo, &targets.names());
+    let erased = rewrite.erase(&lock, &mut progress, step);
+    if let Err(GitError::Unusable { .. }) = &erased {
+        // Another git may have deleted new objects before refs were moved to them.
+        progress.remove()?;
     }
-    write(&mark, b"")?;
-    sync_dir(&repo.git_dir)?;
-    rewrite.move_refs(&lock)?;
-    // libgit2 frees its caches of packs when the repository is closed.
-    drop(rewrite);
-    sweep(repo, stop)?;
-    fs::remove_file(&mark).io_context("remove", &mark)?;
-    Ok(ErasedElsewhere {
-        commits,
-        ..ErasedElsewhere::default()
-    })
+    let erased = erased?;
+    if !erased.has_more {
+        progress::remove_all(repo)?;
+        packs::remove_file(&mark)?;
+    }
+    Ok(erased)
 }
 
 /// Scope of the erasure: the requested generations, and older ones found on the branch.
@@ -98,6 +125,15 @@ struct ErasureTargets {
     generations: HashSet<Generation>,
     /// Sessions that are erased completely, as they appear in commit messages.
     sessions: BTreeSet<String>,
+}
+
+impl ErasureTargets {
+    fn names(&self) -> Vec<String> {
+        let mut generations: Vec<Generation> = self.generations.iter().copied().collect();
+        generations.sort_unstable();
+        let generations = generations.iter().map(ToString::to_string);
+        generations.chain(self.sessions.iter().cloned()).collect()
+    }
 }
 
 fn find_targets(
@@ -139,8 +175,8 @@ fn find_targets(
 struct Rewrite<'a> {
     repo: &'a Repo,
     stop: &'a CancelSignal,
-    generations: &'a HashSet<Generation>,
-    sessions: BTreeSet<String>,
+    targets: &'a ErasureTargets,
+    refs: Vec<(String, Oid)>,
     history: History,
     /// The last commit in order, and its replacement.
     last: Option<(Oid, Oid)>,
@@ -154,46 +190,123 @@ struct Rewrite<'a> {
 /// A tree of the first parent, and its replacement, if anything is left of it.
 type Counterpart = Option<(Oid, Option<Oid>)>;
 
+/// A ref, its target, and the target in the new history.
+type Move = (String, Oid, Oid);
+
 impl Rewrite<'_> {
+    /// Takes one step.
+    fn erase(
+        mut self,
+        lock: &RepositoryLock,
+        progress: &mut Progress<'_>,
+        step: EraseStep,
+    ) -> Result<ErasedElsewhere, GitError> {
+        let (repo, stop) = (self.repo, self.stop);
+        if !self.commits(progress, step)? {
+            return Ok(ErasedElsewhere {
+                has_more: true,
+                ..ErasedElsewhere::default()
+            });
+        }
+        let commits = self.count;
+        let mark = repo.git_dir.join(MARK);
+        if commits == 0 && !mark.exists() {
+            return Ok(ErasedElsewhere::default());
+        }
+        self.mark()?;
+        let moves = self.moves()?;
+        // libgit2 frees its caches of packs when the repository is closed.
+        drop(self);
+        let tips: Vec<Oid> = moves.iter().map(|(_, _, to)| *to).collect();
+        let reachable = Reachable::list(repo, &tips, stop)?;
+        move_refs(repo, lock, &moves)?;
+        let swept = sweep(repo, &reachable, Instant::now() + step.time, stop)?;
+        Ok(ErasedElsewhere {
+            commits,
+            has_more: swept == Swept::Partly,
+            ..ErasedElsewhere::default()
+        })
+    }
+
+    /// Requests a sweep.
+    fn mark(&self) -> Result<(), GitError> {
+        write(&self.repo.git_dir.join(MARK), b"")?;
+        sync_dir(&self.repo.git_dir)
+    }
+
     /// Writes the new history. Refs still point to the old one.
-    fn commits(&mut self) -> Result<(), GitError> {
+    ///
+    /// Returns false if the step ended and commits are left.
+    fn commits(&mut self, progress: &mut Progress<'_>, step: EraseStep) -> Result<bool, GitError> {
         let commits = std::mem::take(&mut self.history.commits);
-        for (index, id) in commits.into_iter().enumerate() {
-            self.stop.check()?;
-            let (tree, parents) = tree_and_parents(&self.new.repo, id)?;
-            let new_parents: Vec<Oid> = parents.iter().map(|id| self.replacement_of(*id)).collect();
-            let counterpart = match (parents.first(), new_parents.first()) {
-                (Some(old), Some(new)) => {
-                    let (old, new) = (self.new.repo.tree_of(*old)?, self.new.repo.tree_of(*new)?);
-                    Some((old, Some(new)))
+        let saved = progress.load(&commits, |id, place| self.replace(id, place))?;
+        let (mut done, total) = (saved, commits.len());
+        let until = Instant::now() + step.time;
+        for part in commits[saved..].chunks(step.commits.max(1)) {
+            let mut places = Vec::with_capacity(part.len());
+            for id in part {
+                self.stop.check()?;
+                let place = self.rewritten(*id)?;
+                if place != *id && self.count == 0 {
+                    self.mark()?;
                 }
-                _ => None,
-            };
-            let new_tree = match self.tree_without(tree, counterpart)? {
-                Some(tree) => tree,
-                None => self.new.change_tree(None, [])?,
-            };
-            let place = if new_tree == tree && new_parents == parents {
-                id
-            } else {
-                self.count += 1;
-                match new_parents[..] {
-                    // The commit had no other changes.
-                    [parent] if new_tree != tree && self.new.repo.tree_of(parent)? == new_tree => {
-                        parent
-                    }
-                    _ => self.commit(id, new_tree, &new_parents)?,
-                }
-            };
-            self.last = Some((id, place));
-            if self.history.branching.contains(&id) && place != id {
-                self.replaced.insert(id, place);
+                self.replace(*id, place);
+                places.push(place);
             }
-            if (index + 1).is_multiple_of(COMMITS_MAX) {
-                self.new.flush()?;
+            self.new.flush()?;
+            done += part.len();
+            if done == total {
+                break;
+            }
+            progress.save(part, &places)?;
+            if Instant::now() >= until {
+                let path = self.repo.git_dir.display();
+                tracing::info!(%path, saved, done, total, "an erasure checked some commits");
+                return Ok(false);
             }
         }
-        self.new.flush()
+        Ok(true)
+    }
+
+    /// Writes the replacement of a commit. Returns the commit itself if it needs none.
+    ///
+    /// Its parents must have been replaced.
+    fn rewritten(&mut self, id: Oid) -> Result<Oid, GitError> {
+        let (tree, parents) = tree_and_parents(&self.new.repo, id)?;
+        let new_parents: Vec<Oid> = parents.iter().map(|id| self.replacement_of(*id)).collect();
+        let counterpart = match (parents.first(), new_parents.first()) {
+            (Some(old), Some(new)) => {
+                let (old, new) = (self.new.repo.tree_of(*old)?, self.new.repo.tree_of(*new)?);
+                Some((old, Some(new)))
+            }
+            _ => None,
+        };
+        let new_tree = match self.tree_without(tree, counterpart)? {
+            Some(tree) => tree,
+            None => self.new.change_tree(None, [])?,
+        };
+        if new_tree == tree && new_parents == parents {
+            return Ok(id);
+        }
+        match new_parents[..] {
+            // The commit had no other changes.
+            [parent] if new_tree != tree && self.new.repo.tree_of(parent)? == new_tree => {
+                Ok(parent)
+            }
+            _ => self.commit(id, new_tree, &new_parents),
+        }
+    }
+
+    /// Records the replacement of the next commit.
+    fn replace(&mut self, id: Oid, place: Oid) {
+        self.last = Some((id, place));
+        if place == id {
+            return;
+        }
+        self.count += 1;
+        if self.history.branching.contains(&id) {
+            self.replaced.insert(id, place);
+        }
     }
 
     /// The replacement of a commit, or the commit itself.
@@ -247,7 +360,7 @@ impl Rewrite<'_> {
 
     fn is_covered(&self, name: &[u8]) -> bool {
         let name = str::from_utf8(name).ok().and_then(names::generation);
-        name.is_some_and(|generation| self.generations.contains(&generation))
+        name.is_some_and(|generation| self.targets.generations.contains(&generation))
     }
 
     /// Rewrites a commit with another tree and parents. Drops its signature, which became invalid.
@@ -281,9 +394,8 @@ impl Rewrite<'_> {
     /// Removes completely erased sessions from a commit message.
     fn message(&self, text: &[u8]) -> Vec<u8> {
         let names = |before: &str, line: &[u8]| {
-            self.sessions
-                .iter()
-                .any(|name| line.starts_with(format!("{before}{name}: ").as_bytes()))
+            let mut sessions = self.targets.sessions.iter();
+            sessions.any(|name| line.starts_with(format!("{before}{name}: ").as_bytes()))
         };
         if names("Checkpoint ", text) {
             return ERASED.to_vec();
@@ -296,36 +408,20 @@ impl Rewrite<'_> {
             .collect()
     }
 
-    /// Moves every ref whose commit was replaced, and empties the reflogs.
-    fn move_refs(&mut self, lock: &RepositoryLock) -> Result<(), GitError> {
-        for (name, target) in self.repo.refs()? {
+    /// Returns all refs with their new targets. The branch of the checkpoints is the last one.
+    fn moves(&mut self) -> Result<Vec<Move>, GitError> {
+        let mut moves = Vec::new();
+        for (name, target) in std::mem::take(&mut self.refs) {
             let place = match self.repo.git.find_object(target, None).map(|it| it.kind()) {
                 Ok(Some(ObjectType::Tag)) => self.tag(target)?,
                 _ => self.replacement_of(target),
             };
-            if place != target {
-                self.new.flush()?;
-                self.move_ref(lock, &name, target, place)?;
-            }
+            moves.push((name, target, place));
         }
-        empty_logs(&self.repo.git_dir.join("logs"))
-    }
-
-    fn move_ref(
-        &self,
-        lock: &RepositoryLock,
-        name: &str,
-        from: Oid,
-        to: Oid,
-    ) -> Result<(), GitError> {
-        let path = self.repo.git_dir.join(name);
-        let held = lock.take(&path, &format!("{to}\n"))?;
-        if self.repo.target(name)? != Some(from) {
-            let path = self.repo.git_dir.display();
-            return Err(GitError::contended(format!("{name} of {path} has moved")));
-        }
-        held.commit()?;
-        sync_dir(path.parent().unwrap_or(&path))
+        self.new.flush()?;
+        let branch = self.repo.ref_name();
+        moves.sort_by_key(|(name, ..)| *name == branch);
+        Ok(moves)
     }
 
     /// Rewrites an annotated tag if its commit was replaced.
@@ -390,7 +486,7 @@ impl Rewrite<'_> {
                 );
                 let commit = self.new.add(ObjectType::Commit, body.as_bytes())?;
                 self.new.flush()?;
-                self.move_ref(lock, &self.repo.ref_name(), tip, commit)?;
+                move_ref(self.repo, lock, &self.repo.ref_name(), tip, commit)?;
             }
         }
         let named = holding.iter().take(NAMED_MAX);
@@ -414,6 +510,45 @@ impl Rewrite<'_> {
 fn tree_and_parents(repo: &Repo, id: Oid) -> Result<(Oid, Vec<Oid>), GitError> {
     let commit = repo.commit(id)?;
     Ok((commit.tree_id(), commit.parent_ids().collect()))
+}
+
+/// Moves refs whose commits were replaced, and empties the reflogs.
+fn move_refs(repo: &Repo, lock: &RepositoryLock, moves: &[Move]) -> Result<(), GitError> {
+    for (name, from, to) in moves.iter().filter(|(_, from, to)| from != to) {
+        move_ref(repo, lock, name, *from, *to)?;
+    }
+    empty_logs(&repo.git_dir.join("logs"))?;
+    let mut refs = repo.refs()?;
+    let mut expected: Vec<(String, Oid)> = moves
+        .iter()
+        .map(|(name, _, to)| (name.clone(), *to))
+        .collect();
+    refs.sort_unstable();
+    expected.sort_unstable();
+    if refs == expected {
+        return Ok(());
+    }
+    let path = repo.git_dir.display();
+    Err(GitError::contended(format!(
+        "another git changed refs of {path}"
+    )))
+}
+
+fn move_ref(
+    repo: &Repo,
+    lock: &RepositoryLock,
+    name: &str,
+    from: Oid,
+    to: Oid,
+) -> Result<(), GitError> {
+    let path = repo.git_dir.join(name);
+    let held = lock.take(&path, &format!("{to}\n"))?;
+    if repo.target(name)? != Some(from) {
+        let path = repo.git_dir.display();
+        return Err(GitError::contended(format!("{name} of {path} has moved")));
+    }
+    held.commit()?;
+    sync_dir(path.parent().unwrap_or(&path))
 }
 
 fn empty_logs(folder: &Path) -> Result<(), GitError> {

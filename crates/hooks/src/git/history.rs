@@ -13,11 +13,11 @@ use super::repo::Repo;
 /// libgit2 caches small objects, and up to 16 MiB of each pack.
 const COMMITS_MAX: u32 = 100;
 
-/// Commits that are reachable from refs. Takes about 100 bytes for each while they are collected.
+/// Commits that are reachable from refs or other objects. Takes about 100 bytes for each while they are collected.
 pub(super) struct History {
     /// Parents before children.
     pub(super) commits: Vec<Oid>,
-    /// Targets of refs, and parents that do not directly precede their child in `commits`.
+    /// The commits that were asked for, and parents that do not directly precede their child in `commits`.
     pub(super) branching: HashSet<Oid>,
 }
 
@@ -29,14 +29,16 @@ enum Step {
 
 impl History {
     /// Collects the commits in depth-first order, starting with the first parent of each.
-    pub(super) fn collect(repo: &Repo, stop: &CancelSignal) -> Result<Self, GitError> {
+    pub(super) fn collect(
+        repo: &Repo,
+        from: impl IntoIterator<Item = Oid>,
+        stop: &CancelSignal,
+    ) -> Result<Self, GitError> {
         let mut commits = Vec::new();
         let mut branching = HashSet::new();
         let mut visited = HashSet::new();
         let mut reader = Reader::open(repo)?;
-        let tips = repo.refs()?.into_iter();
-        let tips = tips.filter_map(|(_, target)| repo.peeled(target));
-        for tip in tips {
+        for tip in from.into_iter().filter_map(|id| repo.peeled(id)) {
             branching.insert(tip);
             let mut steps = vec![Step::Visit(tip)];
             while let Some(step) = steps.pop() {

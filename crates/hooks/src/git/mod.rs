@@ -20,6 +20,7 @@ mod names;
 mod new_file;
 mod objects;
 mod packs;
+mod progress;
 mod read;
 mod repo;
 mod sweep;
@@ -37,6 +38,7 @@ use memoird_engine::{
 
 pub use branch_tips::{BranchTip, branch_tips};
 pub use config::{EraseMode, GitConfig};
+pub use erase::EraseStep;
 pub use error::GitError;
 use lock::CancelSignal;
 pub use log::LogEntry;
@@ -46,6 +48,7 @@ pub use read::{CheckpointEntry, Checkpoints};
 #[derive(Debug)]
 pub struct GitHook {
     config: Arc<GitConfig>,
+    erase_step: EraseStep,
     /// A lock per tenant, for one delivery per repository at a time.
     busy: Mutex<HashMap<TenantId, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -53,8 +56,14 @@ pub struct GitHook {
 impl GitHook {
     /// Creates a hook. [`GitConfig::problem`] must have returned `None`.
     pub fn new(config: GitConfig) -> Self {
+        Self::with_erase_step(config, EraseStep::default())
+    }
+
+    /// Creates a hook with other limits for the steps of its erasures.
+    pub fn with_erase_step(config: GitConfig, erase_step: EraseStep) -> Self {
         Self {
             config: Arc::new(config),
+            erase_step,
             busy: Mutex::default(),
         }
     }
@@ -103,11 +112,11 @@ impl GitHook {
 
     async fn erase_all(&self, request: EraseRequest) -> Result<ErasedElsewhere, String> {
         let guard = self.busy_of(&request.tenant).lock_owned().await;
-        let config = Arc::clone(&self.config);
+        let (config, step) = (Arc::clone(&self.config), self.erase_step);
         let (_waiting, stop) = CancelSignal::on_drop();
         let work = run_in_background("git hook", move || {
             let _guard = guard;
-            erase::erase(&config, &request, &stop)
+            erase::erase(&config, &request, step, &stop)
         });
         match work.await {
             Some(result) => result.map_err(|error| error.to_string()),

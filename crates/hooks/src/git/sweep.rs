@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use git2::{ObjectType, Oid};
 
@@ -25,11 +26,25 @@ const COMPARED_MAX: usize = 250_000;
 /// Length of an id.
 const ID_BYTES: usize = 20;
 
-/// Deletes unreachable objects. The caller must have exclusive write access to the repository.
-pub(super) fn sweep(repo: &Repo, stop: &CancelSignal) -> Result<(), GitError> {
-    let reachable = Reachable::list(repo, stop)?;
+/// Whether a sweep is complete, or has to be repeated for the remaining packs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Swept {
+    Completely,
+    Partly,
+}
+
+/// Deletes unreachable objects. Stops after `until`, once at least one pack is rewritten.
+///
+/// The caller must have exclusive write access to the repository.
+pub(super) fn sweep(
+    repo: &Repo,
+    reachable: &Reachable,
+    until: Instant,
+    stop: &CancelSignal,
+) -> Result<Swept, GitError> {
     let pack_dir = repo.pack_dir();
     remove_derived(repo)?;
+    let mut is_late = false;
     let mut group = Vec::new();
     let mut packs = packs::all(&pack_dir)?.into_iter().peekable();
     while let Some(pack) = packs.next() {
@@ -45,8 +60,12 @@ pub(super) fn sweep(repo: &Repo, stop: &CancelSignal) -> Result<(), GitError> {
             let is_kept = |id: &Oid| unreachable.binary_search(id).is_err();
             let kept: Vec<Oid> = ids.iter().copied().filter(is_kept).collect();
             if kept.len() < ids.len() {
+                if is_late {
+                    return Ok(Swept::Partly);
+                }
                 rewrite(repo, &kept, stop)?;
                 packs::remove(repo, &pack)?;
+                is_late = Instant::now() >= until;
             }
         }
     }
@@ -59,21 +78,23 @@ pub(super) fn sweep(repo: &Repo, stop: &CancelSignal) -> Result<(), GitError> {
             remove_file(&path)?;
         }
     }
-    remove_file(&reachable.path)
+    remove_file(&reachable.path)?;
+    Ok(Swept::Completely)
 }
 
 /// A file of the ids of reachable objects. Some are repeated.
-struct Reachable {
+pub(super) struct Reachable {
     path: PathBuf,
 }
 
 impl Reachable {
-    fn list(repo: &Repo, stop: &CancelSignal) -> Result<Self, GitError> {
+    /// Lists the objects that are reachable from `tips`. Fails if a commit or tree is missing.
+    pub(super) fn list(repo: &Repo, tips: &[Oid], stop: &CancelSignal) -> Result<Self, GitError> {
         let path = repo.git_dir.join("memoird.reachable");
         let mut file = BufWriter::new(File::create(&path).io_context("create", &path)?);
         let mut add = |id: Oid| file.write_all(id.as_bytes()).io_context("write", &path);
-        for (_, target) in repo.refs()? {
-            let mut id = target;
+        for tip in tips {
+            let mut id = *tip;
             loop {
                 add(id)?;
                 let object = repo.git.find_object(id, None);
@@ -92,7 +113,7 @@ impl Reachable {
             }
         }
         let mut reader = Reader::open(repo)?;
-        for id in History::collect(repo, stop)?.commits {
+        for id in History::collect(repo, tips.iter().copied(), stop)?.commits {
             stop.check()?;
             reader.renew()?;
             add(id)?;
@@ -130,17 +151,23 @@ impl Reachable {
 
 /// Writes objects of a pack as new packs.
 fn rewrite(repo: &Repo, kept: &[Oid], stop: &CancelSignal) -> Result<(), GitError> {
-    let source = repo.reopened()?;
     let damaged = |error: git2::Error| repo.damaged(&"a pack", error);
-    let odb = source.git.odb().map_err(damaged)?;
-    let (mut start, mut bytes) = (0, 0);
-    for (index, id) in kept.iter().enumerate() {
-        bytes += odb.read_header(*id).map_err(damaged)?.0;
-        let end = index + 1;
-        if end == kept.len() || end - start >= OBJECTS_MAX || bytes >= BYTES_MAX {
-            packs::rewrite(repo, &source, &kept[start..end], stop)?;
-            (start, bytes) = (end, 0);
+    let mut left = kept;
+    while !left.is_empty() {
+        // Opened for each part, because libgit2 caches objects until the repository is closed.
+        let source = repo.reopened()?;
+        let odb = source.git.odb().map_err(damaged)?;
+        let (mut count, mut bytes) = (0, 0);
+        for id in left.iter().take(OBJECTS_MAX) {
+            count += 1;
+            bytes += odb.read_header(*id).map_err(damaged)?.0;
+            if bytes >= BYTES_MAX {
+                break;
+            }
         }
+        let (part, after) = left.split_at(count);
+        packs::rewrite(repo, &source, part, stop)?;
+        left = after;
     }
     Ok(())
 }

@@ -396,16 +396,33 @@ async fn cancelled_delivery_stops_and_next_one_commits() {
     assert_eq!(commits(&fixture.bare()), 3);
 }
 
-/// A directory on a 2 MB file system, if mounting is permitted. Unmounted on drop.
-struct SmallFileSystem(PathBuf);
+/// A directory on a small file system, if mounting is permitted. Unmounted on drop.
+pub(crate) struct SmallFileSystem(PathBuf);
 
 impl SmallFileSystem {
-    fn mounted(at: &Path) -> Option<Self> {
+    pub(crate) fn mounted(at: &Path, mebibytes: u32) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
-        let mount = ["-t", "tmpfs", "-o", "size=2m", "tmpfs"];
+        let size = format!("size={mebibytes}m");
+        let mount = ["-t", "tmpfs", "-o", &size, "tmpfs"];
         let done = Command::new("mount").args(mount).arg(at).output();
         done.is_ok_and(|output| output.status.success())
             .then(|| Self(at.to_owned()))
+    }
+
+    /// Leaves less than a page free. Returns the file to remove.
+    pub(crate) fn fill(&self) -> PathBuf {
+        let ballast = self.0.join("ballast");
+        let mut room = 1 << 21;
+        let mut content = Vec::new();
+        while room >= 1 {
+            content.resize(content.len() + room, 7);
+            if fs::write(&ballast, &content).is_err() {
+                content.truncate(content.len() - room);
+                room /= 2;
+            }
+        }
+        let _ = fs::write(&ballast, &content);
+        ballast
     }
 }
 
@@ -418,7 +435,7 @@ impl Drop for SmallFileSystem {
 #[tokio::test]
 async fn full_disk_is_reported_and_delivery_succeeds_later() {
     let fixture = GitFixture::new();
-    let Some(_small) = SmallFileSystem::mounted(&fixture.config.dir) else {
+    let Some(small) = SmallFileSystem::mounted(&fixture.config.dir, 2) else {
         skip(
             "bad_days::full_disk_is_reported_and_delivery_succeeds_later",
             "mount-rights",
@@ -426,18 +443,7 @@ async fn full_disk_is_reported_and_delivery_succeeds_later() {
         return;
     };
     fixture.deliver(&sessions(0, 20)).await.unwrap();
-    let ballast = fixture.config.dir.join("ballast");
-    let mut room = 1 << 21;
-    let mut content = Vec::new();
-    // Leave less than a page free.
-    while room >= 1 {
-        content.resize(content.len() + room, 7);
-        if fs::write(&ballast, &content).is_err() {
-            content.truncate(content.len() - room);
-            room /= 2;
-        }
-    }
-    let _ = fs::write(&ballast, &content);
+    let ballast = small.fill();
     for _ in 0..2 {
         let error = fixture.deliver(&sessions(20, 20)).await.unwrap_err();
         assert_eq!(error.retry, Retry::Later);

@@ -14,30 +14,42 @@ use memoird_hooks::git::EraseMode;
 use crate::kit::*;
 
 /// A session with this text.
-fn says(number: u64, text: &str) -> Arc<SessionContent> {
+pub(crate) fn says(number: u64, text: &str) -> Arc<SessionContent> {
     let mut ended = session(number);
     ended.turns[0].1.parts = vec![part(PartKind::Text(text.to_owned()))];
     Arc::new(ended)
 }
 
-async fn erase(
+pub(crate) async fn erase(
     fixture: &GitFixture,
     target: EraseTarget,
     known: &[&Arc<SessionContent>],
 ) -> ErasedElsewhere {
-    let request = EraseRequest {
+    let mut all = ErasedElsewhere::default();
+    loop {
+        let asked = request(target.clone(), known);
+        let step = fixture.hook.erase(asked).expect("it can");
+        let step = step.await.expect("erased");
+        all.commits += step.commits;
+        all.outside.extend(step.outside);
+        if !step.has_more {
+            return all;
+        }
+    }
+}
+
+pub(crate) fn request(target: EraseTarget, known: &[&Arc<SessionContent>]) -> EraseRequest {
+    EraseRequest {
         tenant: TenantId::parse("acme").unwrap(),
         target,
         generations: known
             .iter()
             .map(|ended| (ended.generation, ended.session.clone()))
             .collect(),
-    };
-    let erasing = fixture.hook.erase(request).expect("it can");
-    erasing.await.expect("erased")
+    }
 }
 
-fn all_of(ended: &SessionContent) -> EraseTarget {
+pub(crate) fn all_of(ended: &SessionContent) -> EraseTarget {
     EraseTarget::Session {
         session: ended.session.clone(),
         generation: None,
@@ -45,7 +57,7 @@ fn all_of(ended: &SessionContent) -> EraseTarget {
 }
 
 /// All objects of a repository, including unreachable ones, as git reads them.
-fn objects(repository: &Path) -> String {
+pub(crate) fn objects(repository: &Path) -> String {
     let all = ["cat-file", "--batch-all-objects", "--unordered", "--batch"];
     let output = git_may_fail(repository, &all);
     assert!(output.status.success());
@@ -53,7 +65,7 @@ fn objects(repository: &Path) -> String {
 }
 
 #[track_caller]
-fn is_gone(repository: &Path, texts: &[&str]) {
+pub(crate) fn is_gone(repository: &Path, texts: &[&str]) {
     is_clean(repository);
     let objects = objects(repository);
     for text in texts {

@@ -41,6 +41,19 @@ impl GitFixture {
         }
     }
 
+    /// The repositories of another process's fixture.
+    pub(crate) fn at(dir: &Path) -> Self {
+        let config = GitConfig {
+            dir: dir.to_owned(),
+            ..GitConfig::default()
+        };
+        Self {
+            hook: GitHook::new(config.clone()),
+            config,
+            _dir: None,
+        }
+    }
+
     pub(crate) fn bare(&self) -> PathBuf {
         self.config.dir.join("acme.git")
     }

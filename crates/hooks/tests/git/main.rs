@@ -8,6 +8,7 @@
 mod bad_days;
 mod commits;
 mod erasing;
+mod erasing_steps;
 mod kit;
 mod packs;
 mod reading;
