@@ -3,7 +3,7 @@
 //! Branches and tags are moved to the new history under git's locks, and unreachable objects are
 //! deleted. Existing clones keep them.
 //!
-//! An erasure takes steps of a limited time, between which the repository is free for deliveries.
+//! An erasure takes steps of a limited size, between which the repository is free for deliveries.
 //! Before refs move, only unreferenced packs are written, and the replacements of commits are saved
 //! from time to time. The next step, or a restarted daemon, continues after the last saved commit.
 //! This needs no agreement with what happened in between: which commit replaces another depends
@@ -21,7 +21,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use git2::{ErrorCode, ObjectType, Oid};
 use memoird_core::ids::{Generation, SessionId};
@@ -49,19 +48,25 @@ const NAMED_MAX: usize = 100;
 const ERASED: &[u8] = b"Erased\n";
 
 /// Limits of the steps of an erasure.
+///
+/// A step may do a tenth of the rewriting, or a quarter of the sweeping, even if this is more: each
+/// one reads the whole history first.
 #[derive(Clone, Copy, Debug)]
 pub struct EraseStep {
     /// Number of commits after which new objects are written and progress is saved.
     pub commits: usize,
-    /// Time after which rewriting stops when it has saved its progress, and sweeping after a pack.
-    pub time: Duration,
+    /// Maximum number of times that progress is saved. At least once.
+    pub saves: usize,
+    /// Maximum number of objects in swept packs. At least one pack is swept.
+    pub swept_objects: usize,
 }
 
 impl Default for EraseStep {
     fn default() -> Self {
         Self {
             commits: 1_000,
-            time: Duration::from_secs(20),
+            saves: 20,
+            swept_objects: 200_000,
         }
     }
 }
@@ -220,7 +225,7 @@ impl Rewrite<'_> {
         let tips: Vec<Oid> = moves.iter().map(|(_, _, to)| *to).collect();
         let reachable = Reachable::list(repo, &tips, stop)?;
         move_refs(repo, lock, &moves)?;
-        let swept = sweep(repo, &reachable, Instant::now() + step.time, stop)?;
+        let swept = sweep(repo, &reachable, step.swept_objects, stop)?;
         Ok(ErasedElsewhere {
             commits,
             has_more: swept == Swept::Partly,
@@ -241,8 +246,9 @@ impl Rewrite<'_> {
         let commits = std::mem::take(&mut self.history.commits);
         let saved = progress.load(&commits, |id, place| self.replace(id, place))?;
         let (mut done, total) = (saved, commits.len());
-        let until = Instant::now() + step.time;
-        for part in commits[saved..].chunks(step.commits.max(1)) {
+        let per_save = step.commits.max(1);
+        let saves = step.saves.max(total / per_save / 10);
+        for (part, number) in commits[saved..].chunks(per_save).zip(1..) {
             let mut places = Vec::with_capacity(part.len());
             for id in part {
                 self.stop.check()?;
@@ -259,7 +265,7 @@ impl Rewrite<'_> {
                 break;
             }
             progress.save(part, &places)?;
-            if Instant::now() >= until {
+            if number >= saves {
                 let path = self.repo.git_dir.display();
                 tracing::info!(%path, saved, done, total, "an erasure checked some commits");
                 return Ok(false);

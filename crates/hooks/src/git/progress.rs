@@ -93,7 +93,7 @@ impl<'a> Progress<'a> {
 
     /// Saves the replacements of the next commits. Their objects must be durable.
     pub(super) fn save(&mut self, old: &[Oid], new: &[Oid]) -> Result<(), GitError> {
-        let ids: Vec<u8> = new.iter().flat_map(|id| id.as_bytes()).copied().collect();
+        let ids: Vec<u8> = new.iter().flat_map(Oid::as_bytes).copied().collect();
         let seal = next_seal(&self.seal, old, &ids);
         let count = u32::try_from(new.len()).unwrap_or(u32::MAX).to_be_bytes();
         let block = [&count[..], &ids, &seal].concat();

@@ -6,7 +6,6 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use git2::{ObjectType, Oid};
 
@@ -33,18 +32,20 @@ pub(super) enum Swept {
     Partly,
 }
 
-/// Deletes unreachable objects. Stops after `until`, once at least one pack is rewritten.
+/// Deletes unreachable objects. Stops when rewritten packs had `objects_max` objects, or a quarter of
+/// the reachable ones if this is more.
 ///
 /// The caller must have exclusive write access to the repository.
 pub(super) fn sweep(
     repo: &Repo,
     reachable: &Reachable,
-    until: Instant,
+    objects_max: usize,
     stop: &CancelSignal,
 ) -> Result<Swept, GitError> {
     let pack_dir = repo.pack_dir();
     remove_derived(repo)?;
-    let mut is_late = false;
+    let objects_max = objects_max.max(reachable.count / 4).max(1);
+    let mut swept = 0;
     let mut group = Vec::new();
     let mut packs = packs::all(&pack_dir)?.into_iter().peekable();
     while let Some(pack) = packs.next() {
@@ -60,12 +61,12 @@ pub(super) fn sweep(
             let is_kept = |id: &Oid| unreachable.binary_search(id).is_err();
             let kept: Vec<Oid> = ids.iter().copied().filter(is_kept).collect();
             if kept.len() < ids.len() {
-                if is_late {
+                if swept >= objects_max {
                     return Ok(Swept::Partly);
                 }
                 rewrite(repo, &kept, stop)?;
                 packs::remove(repo, &pack)?;
-                is_late = Instant::now() >= until;
+                swept += ids.len();
             }
         }
     }
@@ -85,6 +86,8 @@ pub(super) fn sweep(
 /// A file of the ids of reachable objects. Some are repeated.
 pub(super) struct Reachable {
     path: PathBuf,
+    /// Number of ids in the file.
+    count: usize,
 }
 
 impl Reachable {
@@ -92,7 +95,11 @@ impl Reachable {
     pub(super) fn list(repo: &Repo, tips: &[Oid], stop: &CancelSignal) -> Result<Self, GitError> {
         let path = repo.git_dir.join("memoird.reachable");
         let mut file = BufWriter::new(File::create(&path).io_context("create", &path)?);
-        let mut add = |id: Oid| file.write_all(id.as_bytes()).io_context("write", &path);
+        let mut count = 0;
+        let mut add = |id: Oid| {
+            count += 1;
+            file.write_all(id.as_bytes()).io_context("write", &path)
+        };
         for tip in tips {
             let mut id = *tip;
             loop {
@@ -121,7 +128,7 @@ impl Reachable {
         }
         file.flush().io_context("write", &path)?;
         drop(file);
-        Ok(Self { path })
+        Ok(Self { path, count })
     }
 
     /// The ids that are not in the list, sorted.
