@@ -33,8 +33,8 @@ pub struct ErasedElsewhere {
 
 /// Owner of session content, or of data derived from it, outside the journal.
 ///
-/// After an error or a crash, `erase` is called again and must erase the remainder. A crash in the
-/// same step several times makes the job wait, so long erasures take several steps.
+/// After an error or a crash, `erase` is called again and must erase the remainder. Crashes in the
+/// same call make the job wait, so a long erasure should take several calls.
 pub trait Eraser: Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 

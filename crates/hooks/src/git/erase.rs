@@ -3,16 +3,14 @@
 //! Branches and tags are moved to the new history under git's locks, and unreachable objects are
 //! deleted. Existing clones keep them.
 //!
-//! An erasure takes steps of a limited size, between which the repository is free for deliveries.
-//! Before refs move, only unreferenced packs are written, and the replacements of commits are saved
-//! from time to time. The next step, or a restarted daemon, continues after the last saved commit.
-//! This needs no agreement with what happened in between: which commit replaces another depends
-//! on the other and the targets only. Replacements of commits that are no longer in the history, or
-//! of other targets, are ignored; see `progress`.
+//! An erasure takes steps of limited size. Deliveries use the repository between them. Before refs
+//! move, only unreferenced packs are written, and `progress` saves the replacements of commits. The
+//! next step, or a restarted daemon, continues after the last saved commit. A replacement depends
+//! only on the commit and the targets, so it stays valid whatever changed in the repository.
 //!
-//! Refs move once every object of the new history was read. A marker file requests a sweep as soon
-//! as there are new objects, so that unreachable ones are removed even after a crash. The branch of
-//! the checkpoints moves last, because targets are found on it.
+//! Refs move once all commits and trees of the new history were read. A marker file requests a
+//! sweep as soon as there are new objects, so that unreachable ones are removed even after a crash.
+//! The branch of the checkpoints moves last, because targets are found on it.
 //!
 //! The time is proportional to the commits since the oldest erased one: each contains the id of its
 //! parent. Those before it are only compared with their parents.
@@ -267,7 +265,7 @@ impl Rewrite<'_> {
             progress.save(part, &places)?;
             if number >= saves {
                 let path = self.repo.git_dir.display();
-                tracing::info!(%path, saved, done, total, "an erasure checked some commits");
+                tracing::info!(%path, saved, done, total, "an erasure rewrote a part of a history");
                 return Ok(false);
             }
         }
@@ -518,7 +516,7 @@ fn tree_and_parents(repo: &Repo, id: Oid) -> Result<(Oid, Vec<Oid>), GitError> {
     Ok((commit.tree_id(), commit.parent_ids().collect()))
 }
 
-/// Moves refs whose commits were replaced, and empties the reflogs.
+/// Moves refs to the replacements of their commits, and empties the reflogs.
 fn move_refs(repo: &Repo, lock: &RepositoryLock, moves: &[Move]) -> Result<(), GitError> {
     for (name, from, to) in moves.iter().filter(|(_, from, to)| from != to) {
         move_ref(repo, lock, name, *from, *to)?;

@@ -13,11 +13,14 @@ use super::repo::Repo;
 /// libgit2 caches small objects, and up to 16 MiB of each pack.
 const COMMITS_MAX: u32 = 100;
 
-/// Commits that are reachable from refs or other objects. Takes about 100 bytes for each while they are collected.
+/// Commits that are reachable from given objects.
+///
+/// Takes about 100 bytes for each while they are collected.
 pub(super) struct History {
     /// Parents before children.
     pub(super) commits: Vec<Oid>,
-    /// The commits that were asked for, and parents that do not directly precede their child in `commits`.
+    /// Commits of the given objects, and parents that do not directly precede their child in
+    /// `commits`.
     pub(super) branching: HashSet<Oid>,
 }
 

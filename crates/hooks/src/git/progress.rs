@@ -128,7 +128,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Deletes the progress of all erasures, whose objects are on branches or deleted.
+/// Deletes the progress of all erasures. Their objects must be reachable or deleted.
 pub(super) fn remove_all(repo: &Repo) -> Result<(), GitError> {
     for name in packs::file_names(&repo.git_dir)? {
         if name.starts_with(PREFIX) {

@@ -32,8 +32,10 @@ pub(super) enum Swept {
     Partly,
 }
 
-/// Deletes unreachable objects. Stops when rewritten packs had `objects_max` objects, or a quarter of
-/// the reachable ones if this is more.
+/// Deletes unreachable objects.
+///
+/// Stops when rewritten packs had `objects_max` objects, or a quarter of the reachable ones if this
+/// is more.
 ///
 /// The caller must have exclusive write access to the repository.
 pub(super) fn sweep(

@@ -1,4 +1,4 @@
-//! An erasure takes steps. It continues where it was stopped, however it was stopped.
+//! An erasure takes steps, and continues after errors, kills and changes by users.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::kit::*;
 use crate::skip::skip;
 
 const COMMITS: u64 = 40;
-/// The session that is erased, and what no object may contain after that.
+/// Number of the erased session, and words of it that no object may contain afterwards.
 const ERASED: u64 = 5;
 const WORDS: [&str; 3] = ["zq-marked-qz", "telegram:5:", "telegram%3A5-"];
 const STEP: usize = 4;
@@ -215,7 +215,7 @@ async fn deliveries_between_steps_stay_on_branch() {
     assert!(replaced >= COMMITS - ERASED);
 }
 
-/// Objects of an erasure that never ends must not have the session, whoever finds them.
+/// They stay in the repository if the erasure never ends.
 #[tokio::test]
 async fn objects_of_unfinished_erasure_have_no_erased_words() {
     let fixture = delivered().await;
@@ -408,7 +408,7 @@ async fn history_that_user_rewrote_between_steps_is_erased() {
     for _ in 0..7 {
         assert!(step(&fixture).await.has_more);
     }
-    // Shorter, with a merge, and a new branch from the middle of what was rewritten.
+    // A shorter history with a merge, and new branches at commits that were already rewritten.
     let repository = fixture.bare();
     git(&repository, &["branch", "middle", "main~25"]);
     git(&repository, &["branch", "aside", "main~30"]);
@@ -547,7 +547,7 @@ async fn erasure_continues_after_each_kill() {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        // Kills it once its files have changed so often.
+        // Number of changes of its files before it is killed.
         let mut changes = random % 60 + 3;
         let mut last = state(&repository);
         let ended = loop {
