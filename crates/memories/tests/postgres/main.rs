@@ -23,6 +23,7 @@ mod embedding;
 mod extraction;
 #[path = "../store/forget.rs"]
 mod forget;
+mod interleavings;
 #[path = "../store/kit.rs"]
 mod kit;
 #[path = "../store/languages.rs"]
