@@ -20,12 +20,12 @@ use std::sync::LazyLock;
 
 pub use fold::decimal;
 pub use languages::{Languages, stem};
-pub use segments::{Token, Tokens, tokens};
+pub use segments::{Token, Tokens, beginning, tokens};
 pub use stop_words::{is_stop_word, is_telling};
 
 #[cfg(test)]
 use fold::is_picture;
-use segments::{beginning, runs};
+use segments::runs;
 use spellings::spelled;
 
 /// Version of splitting, folding and stemming. Indexes of another version are rebuilt.
@@ -62,7 +62,7 @@ fn has_beginnings(text: &str) -> bool {
 }
 
 /// Prefix of word beginnings in the index. It does not occur in folded words.
-const BEGINS: &str = "\u{200d}";
+pub const BEGINS: &str = "\u{200d}";
 
 /// Joins the folded words with single spaces.
 ///

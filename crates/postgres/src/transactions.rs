@@ -55,8 +55,6 @@ pub enum Value {
     Id([u8; 16]),
     /// `bigint[]`.
     Wholes(Vec<i64>),
-    /// `int[]`.
-    Halves(Vec<i32>),
     /// `real[]`.
     Reals(Vec<f32>),
     /// `bigint[]`.
@@ -546,7 +544,6 @@ impl Value {
             Self::Text(text) => text.len(),
             Self::Id(id) => id.len(),
             Self::Wholes(list) => 8 * list.len(),
-            Self::Halves(list) => 4 * list.len(),
             Self::Reals(list) => 4 * list.len(),
             Self::WholesOrNull(list) => 8 * list.len(),
             Self::RealsOrNull(list) => 8 * list.len(),
@@ -564,7 +561,6 @@ impl Value {
             Self::Text(_) => Type::TEXT,
             Self::Id(_) => Type::UUID,
             Self::Wholes(_) => Type::INT8_ARRAY,
-            Self::Halves(_) => Type::INT4_ARRAY,
             Self::Reals(_) => Type::FLOAT4_ARRAY,
             Self::WholesOrNull(_) => Type::INT8_ARRAY,
             Self::RealsOrNull(_) => Type::FLOAT8_ARRAY,
@@ -587,7 +583,6 @@ impl ToSql for Value {
             Self::Text(text) => text.to_sql(kind, out),
             Self::Id(id) => Ulid(*id).to_sql(kind, out),
             Self::Wholes(list) => list.to_sql(kind, out),
-            Self::Halves(list) => list.to_sql(kind, out),
             Self::Reals(list) => list.to_sql(kind, out),
             Self::WholesOrNull(list) => list.to_sql(kind, out),
             Self::RealsOrNull(list) => list.to_sql(kind, out),

@@ -342,7 +342,7 @@ fn begins_syllable(c: char) -> bool {
 ///
 /// It is shorter in Ethiopic, where a letter is a syllable. `None` for shorter words, numbers, and
 /// scripts without endings.
-pub(super) fn beginning(form: &str) -> Option<&str> {
+pub fn beginning(form: &str) -> Option<&str> {
     let first = form.chars().next()?;
     if !matches!(spacing(first), Some(Spacing::Latin | Spacing::Spaces)) || is_picture(first) {
         return None;

@@ -1,5 +1,6 @@
 //! Databases created by an older memoird.
 
+use memoird_memories::ForgetRequest;
 use memoird_memories::rules::{MemoryKind, Outcome};
 use memoird_memories::store::MemoryStore;
 use memoird_postgres::PgOptions;
@@ -86,6 +87,12 @@ fn counters_of_version_1_continue_after_migration() {
              WHERE tenant = memoird_memories.tenant()",
     );
     kit.place.run(
+        "DROP VIEW memoird_tenant.terms;
+         ALTER TABLE memoird_memories.terms ALTER COLUMN form TYPE int USING (form << 32 >> 32)::int;
+         CREATE VIEW memoird_tenant.terms AS SELECT * FROM memoird_memories.terms
+             WHERE tenant = memoird_memories.tenant()",
+    );
+    kit.place.run(
         "DROP FUNCTION memoird_memories.changed, memoird_memories.unchecked;
          UPDATE memoird_memories.schema_version SET version = 1",
     );
@@ -93,18 +100,43 @@ fn counters_of_version_1_continue_after_migration() {
     let older = kit.memories.clone();
     let kit = kit.reopened();
     let version = "SELECT version FROM memoird_memories.schema_version";
-    assert_eq!(kit.peek(version), 6);
+    assert_eq!(kit.peek(version), 7);
     assert_eq!(kit.write(|writer| writer.checksums_step(9)), 1);
     kit.say(2, "ann", "the dog is called Rex");
     let fact = order(3, fact("bob", MemoryKind::Project, "the cat is called Tom"));
     let done = older.write_one(move |writer| writer.remember(&fact, &limits()));
     assert_eq!(done.unwrap().outcome, Outcome::Created);
     assert_eq!(kit.peek("SELECT memories FROM state"), 3);
+    // Words are indexed again. Until then, memories are found without them.
+    assert_eq!(kit.found("ann", "boat"), [1]);
+    while kit.write(|writer| writer.words_step(2)) > 0 {}
+    assert_eq!(kit.found("ann", "boat"), [1]);
     for table in ["state", "document_state"] {
         let rows = format!("SELECT count(*) FROM memoird_memories.{table}");
         assert_eq!(kit.peek(&rows), 1, "{table}");
     }
     kit.check_indexes();
+}
+
+/// A daemon of version 6 has a row for each word and for each beginning of a word.
+#[test]
+fn words_of_older_daemon_are_found_and_erased() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    kit.say(1, "ann", "das Boot liegt in Veere");
+    kit.place.run("TRUNCATE memoird_memories.terms");
+    for word in ["boot", "\u{200d}boo", "liegt", "\u{200d}lie"] {
+        let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        let form = word.bytes().fold(0x811c_9dc5, mix).cast_signed();
+        kit.place.run(&format!(
+            "INSERT INTO terms (partition, no, form) SELECT partition, no, {form} FROM memories"
+        ));
+    }
+    assert_eq!(kit.found("ann", "Boot"), [1]);
+    kit.forget(9, &ForgetRequest::Subject(subject("ann")));
+    assert_eq!(kit.peek("SELECT count(*) FROM memoird_memories.terms"), 0);
 }
 
 /// A daemon of version 3 knows no checksums.

@@ -118,7 +118,7 @@ impl Place {
             let (no, form) = line.split_once('|')?;
             Some((no.parse().ok()?, form.parse().ok()?))
         };
-        let found: BTreeSet<(i64, i32)> = rows.lines().filter_map(row).collect();
+        let found: BTreeSet<(i64, i64)> = rows.lines().filter_map(row).collect();
         let rows =
             self.run("SELECT no, encode(content, 'hex') FROM memories WHERE superseded_by IS NULL");
         let mut expected = BTreeSet::new();
@@ -128,10 +128,28 @@ impl Place {
                 (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16));
             let content = String::from_utf8(bytes.map(Result::unwrap).collect()).unwrap();
             let no: i64 = no.parse().unwrap();
-            expected.extend(index_words(&content).iter().map(|word| (no, hash(word))));
+            expected.extend(keys(&index_words(&content)).map(|key| (no, key)));
         }
         assert_eq!(found, expected);
     }
+}
+
+/// Keys of indexed words. The upper half is the hash of the beginning, if it is indexed.
+fn keys(words: &BTreeSet<String>) -> impl Iterator<Item = i64> {
+    let (beginnings, words): (Vec<_>, Vec<_>) =
+        words.iter().partition(|word| word.starts_with('\u{200d}'));
+    let key = move |word: &String| {
+        let begins = beginnings.iter().find_map(|begins| {
+            let begins = begins.trim_start_matches('\u{200d}');
+            word.starts_with(begins).then_some(begins)
+        });
+        let begins = begins.filter(|_| !word.contains(char::is_numeric));
+        match begins {
+            Some(begins) => i64::from(hash(begins)) << 32 | i64::from(hash(word).cast_unsigned()),
+            None => hash(word).into(),
+        }
+    };
+    words.into_iter().map(key)
 }
 
 /// FNV-1a, 32 bits.

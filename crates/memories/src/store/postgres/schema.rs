@@ -13,7 +13,7 @@ use memoird_postgres::SchemaMigrations;
 pub(super) const TABLES: SchemaMigrations = SchemaMigrations {
     schema: "memoird_memories",
     first_version: 1,
-    steps: &[V1, V2, V3, V4, V5, V6],
+    steps: &[V1, V2, V3, V4, V5, V6, V7],
 };
 
 /// The table of vectors, if the database has pgvector.
@@ -429,6 +429,24 @@ LOCK TABLE memoird_tenant.keys IN ACCESS EXCLUSIVE MODE;
 ALTER TABLE memoird_memories.keys ADD COLUMN version bigint, ADD COLUMN created bigint;
 CREATE OR REPLACE VIEW memoird_tenant.keys AS SELECT * FROM memoird_memories.keys
     WHERE tenant = memoird_memories.tenant();
+";
+
+/// Stores the beginning of a word in the key of the word, instead of in a row of its own (`terms.rs`).
+///
+/// Words are indexed again in the background. Memories without words are found by their text until
+/// then.
+const V7: &str = "
+LOCK TABLE memoird_tenant.terms IN ACCESS EXCLUSIVE MODE;
+DROP VIEW memoird_tenant.terms;
+TRUNCATE memoird_memories.terms;
+ALTER TABLE memoird_memories.terms ALTER COLUMN form TYPE bigint;
+CREATE VIEW memoird_tenant.terms AS SELECT * FROM memoird_memories.terms
+    WHERE tenant = memoird_memories.tenant();
+INSERT INTO memoird_memories.meta (tenant, name, value)
+    SELECT tenant, walk.name, convert_to(walk.value, 'UTF8') FROM memoird_memories.state,
+        LATERAL (VALUES ('words_at'::bytea, '0'), ('words_left', memories::text))
+            AS walk (name, value)
+    WHERE memories > 0 ON CONFLICT (tenant, name) DO UPDATE SET value = excluded.value;
 ";
 
 /// Each vector is stored with the columns that a search filters by.
