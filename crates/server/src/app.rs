@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use hyper_util::server::conn::auto;
 use memoird_engine::{Blocking, Engine, Eraser};
 use memoird_memories::Memories;
 use memoird_proto::DESCRIPTORS;
@@ -22,7 +23,7 @@ use crate::admin::{Admin, Pages};
 use crate::allocator::FreedMemory;
 use crate::config::{Config, FilesRead, ServerConfig, UnixConfig};
 use crate::connections::schedule::{Schedule, ScheduledExecutor};
-use crate::connections::serve::{Io, Port, Protocol, http2};
+use crate::connections::serve::{Io, Port, Protocol, any_http};
 use crate::connections::socket::{ListenAddress, Listener};
 use crate::connections::{Connection, Connections, Ports};
 use crate::data_files::DataFiles;
@@ -81,7 +82,7 @@ struct Grpc {
 }
 
 impl Protocol for Grpc {
-    type Serving = hyper::server::conn::http2::Connection<Io, GrpcConnection, ScheduledExecutor>;
+    type Serving = auto::Connection<'static, Io, GrpcConnection, ScheduledExecutor>;
 
     const CLIENT_SPEAKS_FIRST: bool = true;
 
@@ -91,7 +92,8 @@ impl Protocol for Grpc {
             owner: Arc::clone(&connection.owner),
             write_timeout: self.write_timeout,
         };
-        http2(self.streams_max, in_turn).serve_connection(io, service)
+        let server = any_http(self.streams_max, in_turn);
+        server.serve_connection(io, service).into_owned()
     }
 }
 

@@ -348,6 +348,11 @@ impl Connection {
         self.writable.set(writable);
     }
 
+    /// Records that its client has sent a whole request head.
+    pub(crate) fn note_request(&self) {
+        self.has_spoken.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn show_key(&self) {
         if !self.is_unauthenticated() {
             return;

@@ -1,7 +1,7 @@
 //! What every call passes before its handler, and its response after it, one part per file.
 //!
 //! A call is classified before the layers, here, and a rejection becomes a response after them, in
-//! `call`. The parts between do not depend on gRPC, except for the framing in `body`.
+//! `call`. The parts between do not depend on gRPC, except for the framing in `limits`.
 
 pub(crate) mod auth;
 mod body;
@@ -16,21 +16,24 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{Request, Response};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 use tonic::body::Body;
 
+use crate::connect::{Conversions, Head, HttpProblem};
 use crate::connections::{Connection, ConnectionsConfig};
 use crate::rpc::{Call, Role, Services};
 use crate::services::{Api, ApiCall};
 use crate::wire::status;
 use auth::Auth;
 use body::AdmittedCall;
-use call::{CallFuture, GRPC, Rejection, ResponseFuture, StreamReset, render};
+use call::{CallFuture, CallResult, Rejection, ResponseFuture, StreamReset, render};
 use call_metrics::CallMetrics;
 use limits::TenantLimits;
+
+pub(crate) use call::GRPC;
 
 /// State of the layers. Clones share it.
 #[derive(Clone)]
@@ -85,6 +88,7 @@ impl GrpcService {
     fn admit(
         &self,
         call: Call,
+        head: Head,
         request: Request<Body>,
         connection: &Arc<Connection>,
     ) -> Result<CallFuture, Rejection> {
@@ -101,31 +105,40 @@ impl GrpcService {
             return Err(status::role_required().into());
         }
         let permit = Arc::new(layers.limits.admit(&caller, call)?);
-        let deadline = deadline::of_grpc(request.headers());
         let admitted = AdmittedCall::new(call, request.headers(), connection, &permit)?;
+        let api_call = ApiCall {
+            api: Arc::clone(&self.api),
+            caller,
+            permit,
+            message: (),
+        };
+        let Head::Http(http) = head else {
+            let deadline = deadline::of_grpc(request.headers());
+            let request = admitted.counted(request, layers.request_timeout);
+            let answer = match call {
+                Call::Rpc(rpc) => rpc.serve(api_call, request),
+                _ => self.others.call(request),
+            };
+            return Ok(within(deadline, async {
+                Ok(admitted.respond(answer.await))
+            }));
+        };
+        let deadline = http.deadline(request.headers())?;
+        let request = http.with_body(request)?;
+        let announced = request.body().size_hint().exact();
+        api_call.permit.announce(announced.unwrap_or_default())?;
         let request = admitted.counted(request, layers.request_timeout);
-        let answer = match call {
-            Call::Rpc(rpc) => {
-                let api = Arc::clone(&self.api);
-                let message = ();
-                let call = ApiCall {
-                    api,
-                    caller,
-                    permit,
-                    message,
-                };
-                rpc.serve(call, request)
-            }
-            _ => self.others.call(request),
+        let conversions = Conversions {
+            heavy: self.api.heavy.clone(),
+            tenant: api_call.caller.tenant.id.clone(),
+            permit: Arc::clone(&api_call.permit),
         };
-        let call = async { Ok(admitted.respond(answer.await)) };
-        let Some(deadline) = deadline else {
-            return Ok(Box::pin(call));
-        };
-        let call = timeout(deadline, call);
-        Ok(Box::pin(async {
-            let late = |_| Err(status::deadline_exceeded().into());
-            call.await.unwrap_or_else(late)
+        Ok(within(deadline, async move {
+            let answer = match http.request(request, &conversions).await {
+                Ok(request) => http.rpc.serve(api_call, request).await,
+                Err(status) => return Ok(status.into_http()),
+            };
+            Ok(admitted.respond(http.reply(answer, conversions).await))
         }))
     }
 }
@@ -136,48 +149,52 @@ impl hyper::service::Service<Request<Incoming>> for GrpcConnection {
     type Future = ResponseFuture;
 
     fn call(&self, request: Request<Incoming>) -> ResponseFuture {
-        let (service, connection) = (&self.service, &self.connection);
-        if connection.is_closing() {
+        if self.connection.is_closing() {
             return Box::pin(ready(Err(StreamReset::new())));
         }
-        if let Some(status) = non_grpc_status(&request) {
-            return Box::pin(ready(reject_http(status, connection)));
-        }
+        self.connection.note_request();
+        let (service, connection) = (&self.service, &self.connection);
         let call = Call::of(request.uri().path());
+        let head = match Head::of(&request, call) {
+            Ok(head) => head,
+            Err(problem) => return Box::pin(ready(reject_http(problem, connection))),
+        };
         let timer = service.layers.metrics.start(call);
-        let admitted = service.admit(call, request.map(Body::new), connection);
-        Box::pin(async {
+        let admitted = service.admit(call, head, request.map(Body::new), connection);
+        Box::pin(async move {
             let result = match admitted {
                 Ok(call) => call.await,
                 Err(rejection) => Err(rejection),
             };
             timer.stop(&result);
-            render(result).await
+            render(result, head).await
         })
     }
 }
 
-/// Why a request is not gRPC, if so.
-fn non_grpc_status<B>(request: &Request<B>) -> Option<StatusCode> {
-    if request.method() != Method::POST {
-        return Some(StatusCode::METHOD_NOT_ALLOWED);
-    }
-    let content_type = request
-        .headers()
-        .get(CONTENT_TYPE)
-        .map(HeaderValue::as_bytes);
-    let rest = content_type.and_then(|of| of.strip_prefix(GRPC.as_bytes()));
-    match rest {
-        Some([] | [b'+' | b';', ..]) => None,
-        _ => Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
-    }
+/// Ends a call after its deadline, if its client has set one.
+fn within(
+    deadline: Option<Duration>,
+    call: impl Future<Output = CallResult> + Send + 'static,
+) -> CallFuture {
+    let Some(deadline) = deadline else {
+        return Box::pin(call);
+    };
+    let call = timeout(deadline, call);
+    Box::pin(async {
+        let late = |_| Err(status::deadline_exceeded().into());
+        call.await.unwrap_or_else(late)
+    })
 }
 
-fn reject_http(status: StatusCode, connection: &Connection) -> Result<Response<Body>, StreamReset> {
-    if !connection.count_refusal() {
-        return Err(StreamReset::new());
+/// Answers a request that is no call. Without a key, a connection gets few such answers.
+fn reject_http(
+    problem: HttpProblem,
+    connection: &Connection,
+) -> Result<Response<Body>, StreamReset> {
+    if connection.count_refusal() {
+        Ok(problem.into_response())
+    } else {
+        Err(StreamReset::new())
     }
-    let mut answer = Response::new(Body::empty());
-    *answer.status_mut() = status;
-    Ok(answer)
 }

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 
 use http::{Request, Response};
-use memoird_proto::{PACKAGE, UnaryCall};
+use memoird_proto::prost_reflect::MethodDescriptor;
+use memoird_proto::{DESCRIPTOR_POOL, PACKAGE, UnaryCall};
 use prost::Message;
 use serde::{Deserialize, Serialize};
 use tokio_stream::Stream;
@@ -58,6 +59,7 @@ pub(crate) struct Rpc {
     pub(crate) request: RequestSize,
     /// Whether the response is a stream.
     pub(crate) has_stream: bool,
+    pub(crate) method: MethodDescriptor,
     handler: Handler,
 }
 
@@ -182,6 +184,7 @@ impl Rpc {
             role,
             request,
             has_stream,
+            method: descriptor(path).expect("a method of the contract"),
             handler,
         }
     }
@@ -199,6 +202,12 @@ impl Rpc {
         };
         (self.handler)(call, bytes_max, request)
     }
+}
+
+fn descriptor(path: &str) -> Option<MethodDescriptor> {
+    let (service, name) = path.strip_prefix('/')?.split_once('/')?;
+    let service = DESCRIPTOR_POOL.get_service_by_name(service)?;
+    service.methods().find(|method| method.name() == name)
 }
 
 fn unary<Q, R, F>(
@@ -301,8 +310,6 @@ impl Services {
 
 #[cfg(test)]
 mod tests {
-    use memoird_proto::DESCRIPTOR_POOL;
-
     use super::*;
     use crate::config::DEFAULT_YAML;
 

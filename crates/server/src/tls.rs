@@ -134,8 +134,8 @@ impl TlsConfig {
             .map_err(unusable)?;
         Ok(TlsFiles {
             ends_at,
-            grpc: with_protocol(calls, b"h2"),
-            admin: with_protocol(pages, b"http/1.1"),
+            grpc: with_protocols(calls, &[b"h2", b"http/1.1"]),
+            admin: with_protocols(pages, &[b"http/1.1"]),
         })
     }
 }
@@ -198,8 +198,8 @@ impl Tls {
     }
 }
 
-fn with_protocol(mut config: ServerConfig, name: &[u8]) -> Arc<ServerConfig> {
-    config.alpn_protocols = vec![name.to_vec()];
+fn with_protocols(mut config: ServerConfig, names: &[&[u8]]) -> Arc<ServerConfig> {
+    config.alpn_protocols = names.iter().map(|name| name.to_vec()).collect();
     Arc::new(config)
 }
 

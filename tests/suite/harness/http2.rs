@@ -71,14 +71,19 @@ impl Http2 {
     /// Makes a call and reads the response without releasing flow-control capacity.
     ///
     /// Returns the number of bytes received and the final error.
-    pub(crate) async fn take_nothing(&mut self, path: &str, bytes: Bytes) -> (usize, h2::Error) {
+    pub(crate) async fn take_nothing(
+        &mut self,
+        content_type: &str,
+        path: &str,
+        bytes: Bytes,
+    ) -> (usize, h2::Error) {
         let streams = self.streams.clone().ready().await;
         let mut streams = streams.expect("the connection is open");
-        let UnfinishedCall {
-            answer,
-            mut _request,
-        } = begin(&mut streams, path, &[], Bytes::new()).expect("a call");
-        _request.send_data(bytes, true).expect("sent");
+        let request = Request::post(format!("http://memoird{path}"));
+        let request = request.header("content-type", content_type).body(());
+        let sending = streams.send_request(request.expect("a request"), false);
+        let (answer, mut request) = sending.expect("a call");
+        request.send_data(bytes, true).expect("sent");
         let reading = async {
             let mut body = answer.await.expect("an answer").into_body();
             let mut read = 0;
@@ -128,6 +133,29 @@ impl Http2 {
         let (answer, _) = streams.send_request(request, true).expect("a stream");
         let answer = tokio::time::timeout(PATIENCE, answer).await;
         answer.expect("in time").expect("an answer").status()
+    }
+
+    /// Sends a request with a body, and returns the status and the body of the response.
+    pub(crate) async fn request(
+        &mut self,
+        request: Request<()>,
+        body: impl Into<Bytes>,
+    ) -> (StatusCode, Bytes) {
+        let mut streams = self.streams.clone().ready().await.expect("it is open");
+        let (answer, mut sending) = streams.send_request(request, false).expect("a stream");
+        sending.send_data(body.into(), true).expect("it is sent");
+        let answer = tokio::time::timeout(PATIENCE, answer).await;
+        let answer = answer.expect("in time").expect("an answer");
+        let status = answer.status();
+        let mut body = answer.into_body();
+        let mut read = BytesMut::new();
+        while let Some(data) = body.data().await {
+            let data = data.expect("the rest of the body");
+            let released = body.flow_control().release_capacity(data.len());
+            released.expect("it was received");
+            read.extend_from_slice(&data);
+        }
+        (status, read.freeze())
     }
 
     /// Waits until the daemon has closed the connection.

@@ -2,6 +2,8 @@
 
 mod admin;
 mod flood;
+mod http;
+mod http_abuse;
 mod input;
 mod keys;
 mod notify;

@@ -524,15 +524,28 @@ async fn reply_without_window_updates_is_cancelled_and_released() {
     let mut sessions = daemon.sessions();
     say(&mut sessions, "small", "hello").await;
     say(&mut sessions, "large", &"x".repeat(300 << 10)).await;
-    for (session, window) in [("small", 0), ("large", 0), ("large", 1), ("large", 50_000)] {
+    for (session, window, is_json) in [
+        ("small", 0, false),
+        ("small", 0, true),
+        ("large", 0, false),
+        ("large", 0, true),
+        ("large", 1, false),
+        ("large", 50_000, false),
+        ("large", 50_000, true),
+    ] {
         let mut client = Http2::with_window(daemon.grpc_addr(), window).await;
         let request = GetHistoryRequest {
             session_id: session.to_owned(),
             ..GetHistoryRequest::default()
         };
         let path = "/memoird.v1.SessionService/GetHistory";
-        let message = framed(&request.encode_to_vec());
-        let (read, error) = client.take_nothing(path, message).await;
+        let (content_type, message) = if is_json {
+            let json = format!("{{\"sessionId\": {session:?}}}");
+            ("application/json", json.into())
+        } else {
+            ("application/grpc", framed(&request.encode_to_vec()))
+        };
+        let (read, error) = client.take_nothing(content_type, path, message).await;
         assert_eq!(read, window as usize, "what the window lets through");
         assert_eq!(error.reason(), Some(Reason::CANCEL), "{error}");
         assert!(client.is_open(), "other calls of the connection go on");

@@ -1,5 +1,6 @@
 //! Accepts the connections of a port and serves each in its own task.
 
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
@@ -28,6 +30,8 @@ use crate::tls::{Tls, TlsPort};
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// Maximum size of request headers in bytes: the default of gRPC clients.
 const HEAD_BYTES_MAX: u32 = 8 << 10;
+/// Buffer of an HTTP/1.1 connection in bytes, which limits its request heads.
+const HTTP1_BUFFER_BYTES: usize = 16 << 10;
 /// HTTP/2 keepalive, which detects a peer that is gone after the sum of both.
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PONG_TIME_MAX: Duration = Duration::from_secs(20);
@@ -53,7 +57,7 @@ pub(crate) struct Port {
 }
 
 pub(crate) trait Protocol: Clone + Send + Sync + 'static {
-    type Serving: GracefulConnection<Error = hyper::Error> + Send;
+    type Serving: GracefulConnection<Error: Display> + Send;
 
     /// Whether the client speaks first, and must do so in time.
     const CLIENT_SPEAKS_FIRST: bool;
@@ -63,19 +67,27 @@ pub(crate) trait Protocol: Clone + Send + Sync + 'static {
 
 pub(crate) type Io = TokioIo<LimitedStream<Stream>>;
 
-/// An HTTP/2 server that runs its calls with `in_turn`.
-pub(crate) fn http2(
+/// A server of HTTP/1.1 and HTTP/2. With HTTP/2, calls have their own tasks, run with `in_turn`.
+///
+/// Over HTTP/1.1 a client that sends its head slowly is idle: hyper's timeout for the head would
+/// also apply between two requests.
+pub(crate) fn any_http(
     max_streams: u32,
     in_turn: ScheduledExecutor,
-) -> hyper::server::conn::http2::Builder<ScheduledExecutor> {
-    let mut http2 = hyper::server::conn::http2::Builder::new(in_turn);
-    http2
+) -> auto::Builder<ScheduledExecutor> {
+    let mut server = auto::Builder::new(in_turn);
+    server
+        .http1()
+        .max_buf_size(HTTP1_BUFFER_BYTES)
+        .header_read_timeout(None);
+    server
+        .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(max_streams)
         .max_header_list_size(HEAD_BYTES_MAX)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PONG_TIME_MAX);
-    http2
+    server
 }
 
 pub(crate) fn http1(head_time_max: Duration) -> hyper::server::conn::http1::Builder {
@@ -318,7 +330,7 @@ pub(super) async fn poll_with_limits<S: Future + Unpin>(
     .await
 }
 
-fn ended(served: Result<(), hyper::Error>) {
+fn ended(served: Result<(), impl Display>) {
     if let Err(error) = served {
         debug!(%error, "a connection failed");
     }

@@ -48,8 +48,8 @@ pub(crate) struct HeldBody<T> {
     rest: Bytes,
     bytes: u64,
     progress: Arc<SendProgress>,
-    /// Trailers, held back until the data is sent.
-    end: Option<Frame<Bytes>>,
+    /// The trailers, if any, after the end of `inner`. Held back until the data is sent.
+    end: Option<Option<Frame<Bytes>>>,
     permit: Option<Arc<CallPermit>>,
 }
 
@@ -160,10 +160,10 @@ impl<T> HeldBody<T> {
         self.rest = data;
     }
 
-    /// Whether the trailers wait until all data is sent.
+    /// Whether the end of the response waits until all data is sent.
     ///
     /// A large response keeps its call open until the client has read it, so that a stalled client
-    /// can be detected. A small one is sent with its trailers.
+    /// can be detected. A small one is sent with its end.
     fn end_waits(&self) -> bool {
         self.bytes > PART_BYTES as u64
     }
@@ -215,20 +215,21 @@ impl<T: Send + Sync + 'static> HttpBody for HeldBody<T> {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> PolledFrame {
         let this = &mut *self;
         while this.rest.is_empty() && this.end.is_none() {
-            let frame = match ready!(Pin::new(&mut this.inner).poll_frame(context)) {
-                Some(Ok(frame)) => frame,
-                end => return Poll::Ready(end),
-            };
-            match frame.into_data() {
-                Ok(data) => this.take(data),
-                Err(trailers) => this.end = Some(trailers),
+            match ready!(Pin::new(&mut this.inner).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this.take(data),
+                    Err(trailers) => this.end = Some(Some(trailers)),
+                },
+                None => this.end = Some(None),
+                error => return Poll::Ready(error),
             }
         }
         if this.rest.is_empty() {
             if this.end_waits() {
                 ready!(this.progress.poll_sent(context));
             }
-            return Poll::Ready(this.end.take().map(Ok));
+            let trailers = this.end.as_mut().and_then(Option::take);
+            return Poll::Ready(trailers.map(Ok));
         }
         let part = this.rest.split_to(this.rest.len().min(PART_BYTES));
         this.progress.note_produced();
@@ -240,7 +241,11 @@ impl<T: Send + Sync + 'static> HttpBody for HeldBody<T> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.end.is_none() && self.inner.is_end_stream()
+        // A large response without trailers ends only when its data is sent.
+        self.rest.is_empty()
+            && self.end.as_ref().is_none_or(Option::is_none)
+            && self.inner.is_end_stream()
+            && !self.end_waits()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -1,4 +1,4 @@
-//! The outcome of a call, and how gRPC renders it.
+//! The outcome of a call, and its response.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,11 +8,12 @@ use http::Response;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use crate::connect::Head;
 use crate::wire::refusal::Refusal;
 use crate::wire::status;
 
 /// Content type of gRPC requests. A suffix such as `+proto` may follow.
-pub(super) const GRPC: &str = "application/grpc";
+pub(crate) const GRPC: &str = "application/grpc";
 
 /// Why a call does not get the response of a handler.
 pub(crate) enum Rejection {
@@ -44,21 +45,25 @@ impl StreamReset {
     }
 }
 
-/// Renders the outcome of a call for gRPC.
-pub(super) async fn render(result: CallResult) -> Result<Response<Body>, StreamReset> {
-    match result {
+/// Renders the outcome of a call, in the protocol of its request.
+pub(super) async fn render(result: CallResult, head: Head) -> Result<Response<Body>, StreamReset> {
+    let answer = match result {
         Ok(mut answer) => {
             add_error_details(&mut answer);
-            Ok(answer)
+            answer
         }
         Err(Rejection::Refused(refusal, delay)) => {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
-            Ok(Status::from(*refusal).into_http())
+            Status::from(*refusal).into_http()
         }
-        Err(Rejection::Reset) => Err(StreamReset::new()),
-    }
+        Err(Rejection::Reset) => return Err(StreamReset::new()),
+    };
+    Ok(match head.http() {
+        Some(call) => call.render(answer),
+        None => answer,
+    })
 }
 
 /// Adds the usual error details to errors of the gRPC library, such as malformed messages.

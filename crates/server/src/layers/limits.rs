@@ -163,6 +163,14 @@ impl CallCounts {
 }
 
 impl CallPermit {
+    /// Takes the size of a request that its head announces.
+    ///
+    /// # Errors
+    /// If it exceeds the size limit, or the tenant its byte rate.
+    pub(super) fn announce(&self, bytes: u64) -> Result<(), Refusal> {
+        self.meter.lock().announce(bytes)
+    }
+
     /// Counts data of the request.
     ///
     /// # Errors
@@ -187,7 +195,7 @@ impl CallPermit {
     ///
     /// # Errors
     /// If there is no room for them.
-    pub(super) fn add_bytes(&self, more: u64) -> Result<(), Refusal> {
+    pub(crate) fn add_bytes(&self, more: u64) -> Result<(), Refusal> {
         if self.try_change(|held| held.saturating_add(more)) {
             Ok(())
         } else {
@@ -224,7 +232,7 @@ impl CallPermit {
     }
 
     /// Sets the size of the response, which replaces that of the request.
-    pub(super) fn set_bytes(&self, bytes: u64) {
+    pub(crate) fn set_bytes(&self, bytes: u64) {
         let mut held = self.bytes.lock();
         let mut counts = self.shared.counts.lock();
         self.change(&mut counts, &mut held, bytes);

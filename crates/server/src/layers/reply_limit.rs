@@ -71,5 +71,5 @@ fn too_large(bytes: u64, bytes_max: u64) -> Refusal {
 fn not_a_number(value: &str) -> Refusal {
     let problem =
         format!("metadata {METADATA} is {value:?}: expected a number of bytes, e.g. 67108864");
-    status::invalid("METADATA_INVALID", METADATA, problem)
+    status::metadata_invalid(METADATA, problem)
 }

@@ -105,6 +105,11 @@ impl Names {
 }
 
 impl FieldPath {
+    /// A path that was found by the descriptors of the request.
+    pub(crate) fn of_text(path: String) -> Self {
+        Self(vec![Step::Inside(path)])
+    }
+
     /// Appends the index of an element.
     pub(crate) fn at(mut self, index: usize) -> Self {
         self.0.insert(0, Step::Index(index));
@@ -169,7 +174,7 @@ impl Refusal {
     }
 
     /// Puts the path before the message.
-    pub(super) fn with_path(self) -> Self {
+    pub(crate) fn with_path(self) -> Self {
         Self {
             needs_path: true,
             ..self

@@ -2,6 +2,7 @@
 //!
 //! Each error has a code, a message that states what to do, and a stable reason for programs.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use memoird_core::CoreError;
@@ -319,6 +320,59 @@ pub(crate) fn cursor_with_others() -> Refusal {
 pub(crate) fn unimplemented() -> Refusal {
     let problem = "this method is not served by this version";
     new(Unimplemented, "UNIMPLEMENTED", problem, None)
+}
+
+/// An HTTP request for a path that is no method.
+pub(crate) fn path_unknown() -> Refusal {
+    let problem = "no such path; POST a JSON object to the path of a method, such as \
+        /memoird.v1.SessionService/Append (GET /openapi.json lists all)";
+    new(Unimplemented, "PATH_UNKNOWN", problem, None)
+}
+
+/// An HTTP request with a method that the path does not have.
+pub(crate) fn http_method_invalid(allowed: &str) -> Refusal {
+    let problem = format!("this path does not have the HTTP method of the request; use {allowed}");
+    new(Unimplemented, "HTTP_METHOD_INVALID", problem, None)
+}
+
+/// An HTTP request in a format that the path does not have.
+pub(crate) fn content_type_unsupported(accepted: &str) -> Refusal {
+    let problem = format!("unsupported content-type; send {accepted}");
+    new(Unimplemented, "CONTENT_TYPE_UNSUPPORTED", problem, None)
+}
+
+/// A gRPC request over HTTP/1.1, which cannot carry its trailers.
+pub(crate) fn http2_required() -> Refusal {
+    let problem = "gRPC requires HTTP/2; with HTTP/1.1 send application/json";
+    new(Unimplemented, "HTTP2_REQUIRED", problem, None)
+}
+
+/// A compressed request.
+pub(crate) fn encoding_unsupported() -> Refusal {
+    let problem = "unsupported content-encoding; send the request uncompressed (identity)";
+    new(Unimplemented, "ENCODING_UNSUPPORTED", problem, None)
+}
+
+/// A header of an HTTP request that cannot be parsed.
+pub(crate) fn metadata_invalid(name: &'static str, problem: impl Into<String>) -> Refusal {
+    invalid("METADATA_INVALID", name, problem)
+}
+
+/// A message that cannot be parsed. An empty path is that of the whole message.
+pub(crate) fn malformed(path: String, problem: impl Into<String>) -> Refusal {
+    let path = if path.is_empty() {
+        FieldPath::from("request")
+    } else {
+        FieldPath::of_text(path)
+    };
+    invalid("REQUEST_MALFORMED", path, problem).with_path()
+}
+
+/// A reply that cannot be written as JSON.
+pub(crate) fn reply_unwritable(problem: impl Display) -> Refusal {
+    error!(%problem, "a reply cannot be written as JSON");
+    let problem = "the reply cannot be written as JSON; turns that the request appended are stored";
+    new(Internal, "REPLY_UNWRITABLE", problem, None)
 }
 
 /// A caller without the required role.

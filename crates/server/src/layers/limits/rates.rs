@@ -256,27 +256,38 @@ fn time_of(count: u32, per_second: NonZeroU32) -> Duration {
 }
 
 impl RequestMeter {
-    /// Counts bytes of the request.
+    /// Counts bytes of the request. The first ones announce its size, unless that is known.
     ///
     /// # Errors
     /// If the request exceeds its size limit, or the tenant its byte rate.
     pub(crate) fn add(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let bytes = data.len() as u64;
-        let announced = if std::mem::replace(&mut self.has_begun, true) {
+        let announced = if self.has_begun {
             bytes
         } else {
             announced_bytes(data).max(bytes)
         };
+        self.announce(announced)?;
+        self.bytes_left -= bytes;
+        self.bytes_taken -= bytes;
+        Ok(())
+    }
+
+    /// Takes the size of what arrives next.
+    ///
+    /// # Errors
+    /// If the request exceeds its size limit, or the tenant its byte rate.
+    pub(crate) fn announce(&mut self, announced: u64) -> Result<(), Refusal> {
+        self.has_begun = true;
         if announced > self.bytes_left {
             return Err(status::request_too_large(self.bytes_max, self.is_large));
         }
-        self.bytes_left -= bytes;
         let missing = announced.saturating_sub(self.bytes_taken);
         let more = NonZeroU32::new(u32::try_from(missing).unwrap_or(u32::MAX));
         if let (Some(rates), Some(more)) = (&self.rates, more) {
             rates.take(RateLimit::Bytes, more)?;
         }
-        self.bytes_taken = self.bytes_taken.max(announced) - bytes;
+        self.bytes_taken = self.bytes_taken.max(announced);
         Ok(())
     }
 }
