@@ -266,6 +266,7 @@ impl App {
             layers,
             api,
             others,
+            cors: server.cors.layer(),
         });
         Ok(Self {
             server,

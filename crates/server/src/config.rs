@@ -38,6 +38,7 @@ use crate::connections::socket::{FileMode, ListenAddress};
 use crate::data_files::DataFiles;
 use crate::exit::{CliError, Exit};
 use crate::keyring::{Key, KeylessCallers};
+use crate::layers::CorsConfig;
 use crate::process;
 use crate::rpc::Role;
 use crate::tls::{Tls, TlsConfig, TlsFiles};
@@ -141,6 +142,7 @@ pub(crate) struct ServerConfig {
     /// Maximum concurrent calls on one connection. Further ones wait.
     pub(crate) max_streams_per_connection: u32,
     pub(crate) connections: ConnectionsConfig,
+    pub(crate) cors: CorsConfig,
     /// Whether to serve gRPC reflection, which needs a key.
     pub(crate) reflection: bool,
     /// Maximum concurrent calls. Further ones are rejected.
@@ -201,6 +203,7 @@ impl Default for ServerConfig {
             max_connections: 1_024,
             max_streams_per_connection: 1_024,
             connections: ConnectionsConfig::default(),
+            cors: CorsConfig::default(),
             reflection: true,
             max_calls_in_flight: 4_096,
             max_request_bytes: None,
@@ -238,6 +241,7 @@ impl ServerConfig {
         problems.at_least_one("max_calls_in_flight", self.max_calls_in_flight);
         problems.at_least_one("max_request_bytes", self.max_request_bytes.unwrap_or(1));
         problems.within("connections", |problems| self.connections.check(problems));
+        problems.within("cors", |problems| self.cors.check(problems));
         let is_socket = matches!(self.listen, ListenAddress::Unix(_));
         problems.unless(
             is_socket || self.unix.peers.is_empty(),

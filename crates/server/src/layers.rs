@@ -7,6 +7,7 @@ pub(crate) mod auth;
 mod body;
 mod call;
 pub(crate) mod call_metrics;
+mod cors;
 mod deadline;
 mod health;
 pub(crate) mod limits;
@@ -16,11 +17,14 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::ORIGIN;
 use http::{Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 use tonic::body::Body;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_http::cors::CorsLayer;
 
 use crate::connect::{Conversions, Head, HttpProblem};
 use crate::connections::{Connection, ConnectionsConfig};
@@ -34,6 +38,7 @@ use call_metrics::CallMetrics;
 use limits::TenantLimits;
 
 pub(crate) use call::GRPC;
+pub(crate) use cors::CorsConfig;
 
 /// State of the layers. Clones share it.
 #[derive(Clone)]
@@ -52,9 +57,12 @@ pub(crate) struct GrpcService {
     pub(crate) api: Arc<Api>,
     /// Health checks and reflection.
     pub(crate) others: Services,
+    /// For web pages of other origins. `None` if none may call.
+    pub(crate) cors: Option<CorsLayer>,
 }
 
 /// A [`GrpcService`] for one connection.
+#[derive(Clone)]
 pub(crate) struct GrpcConnection {
     service: Arc<GrpcService>,
     connection: Arc<Connection>,
@@ -153,6 +161,19 @@ impl hyper::service::Service<Request<Incoming>> for GrpcConnection {
             return Box::pin(ready(Err(StreamReset::new())));
         }
         self.connection.note_request();
+        let cors = self.service.cors.as_ref();
+        // Only browsers send an origin.
+        let Some(cors) = cors.filter(|_| request.headers().contains_key(ORIGIN)) else {
+            return self.answer(request);
+        };
+        let inner = self.clone();
+        let answer = service_fn(move |request| inner.answer(request));
+        Box::pin(cors.layer(answer).oneshot(request))
+    }
+}
+
+impl GrpcConnection {
+    fn answer(&self, request: Request<Incoming>) -> ResponseFuture {
         let (service, connection) = (&self.service, &self.connection);
         let call = Call::of(request.uri().path());
         let head = match Head::of(&request, call) {

@@ -497,3 +497,51 @@ async fn http1_works_over_tls() {
     let mut client = Http1::over(stream, Setup::ALPHA);
     client.say("chat", "hi").await.ok();
 }
+
+#[tokio::test]
+async fn pages_of_named_origins_may_call() {
+    let cors = "cors: { allowed_origins: [ 'https://chat.example' ] }";
+    let setup = Setup::default().two_tenants("", "").server(cors);
+    let daemon = Daemon::with(setup).await;
+    let allowed = "access-control-allow-origin";
+    // A browser asks without a key first.
+    let mut page = http1(&daemon, "").await;
+    let asks = "access-control-request-method: POST\r\n\
+        access-control-request-headers: authorization,content-type\r\n";
+    let line = format!("OPTIONS {APPEND}");
+    let ours = format!("origin: https://chat.example\r\n{asks}");
+    for _ in 0..40 {
+        let reply = page.request(&line, &ours, b"").await;
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.header(allowed), Some("https://chat.example"));
+        let headers = reply.header("access-control-allow-headers");
+        assert!(
+            headers.is_some_and(|names| names.contains("authorization")),
+            "{headers:?}"
+        );
+    }
+    let other = format!("origin: https://other.example\r\n{asks}");
+    let reply = page.request(&line, &other, b"").await;
+    assert_eq!(reply.header(allowed), None);
+    let mut page = http1(&daemon, Setup::ALPHA).await;
+    let list = "/memoird.v1.SessionService/ListSessions";
+    let reply = page
+        .call_text(list, "origin: https://chat.example\r\n", b"{}")
+        .await;
+    assert_eq!(reply.header(allowed), Some("https://chat.example"));
+    reply.ok();
+    let mut page = http1(&daemon, "a-wrong-key").await;
+    let reply = page
+        .call_text(list, "origin: https://chat.example\r\n", b"{}")
+        .await;
+    assert_eq!(reply.header(allowed), Some("https://chat.example"));
+    assert_eq!(reply.status, 401);
+    let reply = page
+        .call_text(list, "origin: https://other.example\r\n", b"{}")
+        .await;
+    assert_eq!(reply.header(allowed), None);
+    let invalid = Setup::default().server("cors: { allowed_origins: [ '*' ] }");
+    let refused = Daemon::refused(&invalid).await;
+    let problem = "server.cors.allowed_origins[0]: expected an origin";
+    assert!(refused.stderr.contains(problem), "{refused:?}");
+}
