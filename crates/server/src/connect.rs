@@ -31,6 +31,9 @@ use stream::StreamReply;
 
 pub(crate) use head::{Head, HttpProblem};
 
+/// The description of all calls. A test of `memoird-proto` compares it with the contract.
+const OPENAPI: &[u8] = include_bytes!("../../../docs/openapi.json");
+
 const VERSION: &str = "connect-protocol-version";
 const TIMEOUT: &str = "connect-timeout-ms";
 const STREAM_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
@@ -191,7 +194,7 @@ impl HttpCall {
         Ok(framed.into())
     }
 
-    /// Converts the response of a gRPC call, unless it is an error, which [`Self::render`] does.
+    /// Converts the response of a gRPC call, unless it is an error, which [`Head::render`] does.
     pub(crate) async fn reply(
         self,
         answer: Response<Body>,
@@ -250,17 +253,14 @@ impl HttpCall {
         written.map_err(status::reply_unwritable)
     }
 
-    /// Renders the outcome of a call: converts an error, and returns a converted reply as it is.
-    pub(crate) fn render(self, answer: Response<Body>) -> Response<Body> {
-        match Status::from_header_map(answer.headers()) {
-            None => answer,
-            Some(status) if self.style == CallStyle::Stream => {
-                let mut body = Vec::new();
-                stream::put_end(&status, &mut body);
-                self.response(Body::new(Full::new(body.into())))
-            }
-            Some(status) => error::response(&status),
+    /// The response to a call that failed before it sent anything.
+    fn failure(self, status: &Status) -> Response<Body> {
+        if self.style != CallStyle::Stream {
+            return error::response(status);
         }
+        let mut body = Vec::new();
+        stream::put_end(status, &mut body);
+        self.response(Body::new(Full::new(body.into())))
     }
 
     /// A response with the headers of a success.
@@ -273,6 +273,15 @@ impl HttpCall {
         }
         answer
     }
+}
+
+/// The response with the description of the API.
+pub(crate) fn openapi() -> Response<Body> {
+    let mut answer = Response::new(Body::new(Full::new(Bytes::from_static(OPENAPI))));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, Codec::Json.content_type(CallStyle::Unary));
+    headers.insert(CONTENT_LENGTH, OPENAPI.len().into());
+    answer
 }
 
 /// Returns the only message of a streaming request.

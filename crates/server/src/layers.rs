@@ -26,7 +26,7 @@ use tonic::body::Body;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
 
-use crate::connect::{Conversions, Head, HttpProblem};
+use crate::connect::{self, Conversions, Head, HttpProblem};
 use crate::connections::{Connection, ConnectionsConfig};
 use crate::rpc::{Call, Role, Services};
 use crate::services::{Api, ApiCall};
@@ -120,16 +120,22 @@ impl GrpcService {
             permit,
             message: (),
         };
-        let Head::Http(http) = head else {
-            let deadline = deadline::of_grpc(request.headers());
-            let request = admitted.counted(request, layers.request_timeout);
-            let answer = match call {
-                Call::Rpc(rpc) => rpc.serve(api_call, request),
-                _ => self.others.call(request),
-            };
-            return Ok(within(deadline, async {
-                Ok(admitted.respond(answer.await))
-            }));
+        let http = match head {
+            Head::Http(http) => http,
+            Head::OpenApi => {
+                let answer = admitted.respond(connect::openapi());
+                return Ok(Box::pin(ready(Ok(answer))));
+            }
+            Head::Grpc => {
+                let deadline = deadline::of_grpc(request.headers());
+                let request = admitted.counted(request, layers.request_timeout);
+                let answer = match call {
+                    Call::Rpc(rpc) => rpc.serve(api_call, request),
+                    _ => self.others.call(request),
+                };
+                let call = async { Ok(admitted.respond(answer.await)) };
+                return Ok(within(deadline, call));
+            }
         };
         let deadline = http.deadline(request.headers())?;
         let request = http.with_body(request)?;

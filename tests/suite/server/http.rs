@@ -545,3 +545,21 @@ async fn pages_of_named_origins_may_call() {
     let problem = "server.cors.allowed_origins[0]: expected an origin";
     assert!(refused.stderr.contains(problem), "{refused:?}");
 }
+
+#[tokio::test]
+async fn description_of_the_api_is_served_with_a_key() {
+    let daemon = with_keys().await;
+    let mut client = http1(&daemon, Setup::BETA).await;
+    let openapi = client.request("GET /openapi.json", "", b"").await.ok();
+    assert_eq!(openapi["openapi"], "3.1.0");
+    assert!(openapi["paths"][APPEND]["post"].is_object());
+    let reply = client.request("POST /openapi.json", "", b"").await;
+    assert_eq!(reply.header("allow"), Some("GET"));
+    assert_eq!(reply.status, 405);
+    let mut anonymous = http1(&daemon, "").await;
+    let reply = anonymous.request("GET /openapi.json", "", b"").await;
+    assert_eq!(
+        reply.error(),
+        (401, "unauthenticated".into(), "NO_KEY".into())
+    );
+}

@@ -17,6 +17,8 @@ use crate::wire::status;
 
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 
+const OPENAPI_PATH: &str = "/openapi.json";
+
 const UNARY_TYPES: &str = "application/json, application/proto";
 const STREAM_TYPES: &str = "application/connect+json, application/connect+proto";
 
@@ -25,6 +27,8 @@ const STREAM_TYPES: &str = "application/connect+json, application/connect+proto"
 pub(crate) enum Head {
     Grpc,
     Http(HttpCall),
+    /// The description of the API.
+    OpenApi,
 }
 
 /// Why a request is in no protocol.
@@ -50,6 +54,13 @@ impl Head {
                 Err(HttpProblem::new(status, status::http2_required()))
             };
         }
+        if request.uri().path() == OPENAPI_PATH {
+            return if request.method() == Method::GET {
+                Ok(Self::OpenApi)
+            } else {
+                Err(HttpProblem::method("GET"))
+            };
+        }
         let Some(rpc) = call.rpc() else {
             let refusal = status::path_unknown();
             return Err(HttpProblem::new(StatusCode::NOT_FOUND, refusal));
@@ -57,7 +68,8 @@ impl Head {
         let (codec, style) = match *request.method() {
             Method::POST => of_post(rpc, content_type)?,
             Method::GET if rpc.has_stream => (Codec::Json, CallStyle::Events),
-            _ => return Err(HttpProblem::method(rpc)),
+            _ if rpc.has_stream => return Err(HttpProblem::method("GET, POST")),
+            _ => return Err(HttpProblem::method("POST")),
         };
         let inline = request.headers().get(INLINE_JSON);
         let options = JsonOptions {
@@ -72,10 +84,16 @@ impl Head {
         }))
     }
 
-    pub(crate) fn http(self) -> Option<HttpCall> {
-        match self {
+    /// Renders the outcome of a call. A reply is in the right form already, an error is not.
+    pub(crate) fn render(self, answer: Response<Body>) -> Response<Body> {
+        let status = match self {
             Self::Grpc => None,
-            Self::Http(call) => Some(call),
+            Self::Http(_) | Self::OpenApi => Status::from_header_map(answer.headers()),
+        };
+        match (self, status) {
+            (_, None) => answer,
+            (Self::Http(call), Some(status)) => call.failure(&status),
+            (_, Some(status)) => error::response(&status),
         }
     }
 }
@@ -89,8 +107,7 @@ impl HttpProblem {
         }
     }
 
-    fn method(rpc: &Rpc) -> Self {
-        let allowed = if rpc.has_stream { "GET, POST" } else { "POST" };
+    fn method(allowed: &'static str) -> Self {
         Self {
             accepted: Some((ALLOW, allowed)),
             ..Self::new(

@@ -60,10 +60,7 @@ pub(super) async fn render(result: CallResult, head: Head) -> Result<Response<Bo
         }
         Err(Rejection::Reset) => return Err(StreamReset::new()),
     };
-    Ok(match head.http() {
-        Some(call) => call.render(answer),
-        None => answer,
-    })
+    Ok(head.render(answer))
 }
 
 /// Adds the usual error details to errors of the gRPC library, such as malformed messages.
