@@ -29,7 +29,7 @@ use crate::wire::refusal::Refusal;
 use crate::wire::status;
 use stream::StreamReply;
 
-pub(crate) use head::{Head, HttpProblem};
+pub(crate) use head::{Head, HttpProblem, is_for_this_machine};
 
 /// The description of all calls. A test of `memoird-proto` compares it with the contract.
 const OPENAPI: &[u8] = include_bytes!("../../../docs/openapi.json");

@@ -109,6 +109,12 @@ impl GrpcService {
         }
         let caller = layers.auth.caller(&request, connection);
         let caller = caller.map_err(|denied| layers.auth.deny(denied, connection))?;
+        if !matches!(head, Head::Grpc)
+            && !Auth::has_credential(&request, connection)
+            && !connect::is_for_this_machine(&request)
+        {
+            return Err(status::host_not_local().into());
+        }
         if call.is_admin() && caller.role != Role::Admin {
             return Err(status::role_required().into());
         }

@@ -49,7 +49,7 @@ impl Http1 {
 
     /// The head of a request, with further header lines, each with its line break.
     pub(crate) fn head(&self, line: &str, headers: &str) -> String {
-        let mut head = format!("{line} HTTP/1.1\r\nhost: memoird\r\n{headers}");
+        let mut head = format!("{line} HTTP/1.1\r\nhost: localhost\r\n{headers}");
         if !self.key.is_empty() {
             head += &format!("authorization: Bearer {}\r\n", self.key);
         }

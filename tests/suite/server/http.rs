@@ -547,6 +547,44 @@ async fn pages_of_named_origins_may_call() {
 }
 
 #[tokio::test]
+async fn daemon_without_keys_is_not_callable_by_a_name_of_a_web_page() {
+    let daemon = Daemon::start().await;
+    let mut client = http1(&daemon, "").await;
+    for (host, is_local) in [
+        ("127.0.0.1:7717", true),
+        ("[::1]:7717", true),
+        ("LOCALHOST", true),
+        ("page.example:7717", false),
+        ("localhost.page.example", false),
+        ("127.0.0.1.page.example", false),
+        ("a b", false),
+    ] {
+        let head = format!(
+            "POST {HISTORY} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n\
+             content-length: 2\r\n\r\n{{}}"
+        );
+        client.send(head).await;
+        let (status, _, reason) = client.reply().await.error();
+        let expected = if is_local {
+            (400, "ID_INVALID")
+        } else {
+            (403, "HOST_NOT_LOCAL")
+        };
+        assert_eq!((status, &*reason), expected, "{host}");
+    }
+    // With a key it is any name.
+    let daemon = with_keys().await;
+    let mut client = http1(&daemon, "").await;
+    let head = format!(
+        "POST {HISTORY} HTTP/1.1\r\nhost: chat.example\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}",
+        Setup::ALPHA
+    );
+    client.send(head).await;
+    assert_eq!(client.reply().await.error().2, "ID_INVALID");
+}
+
+#[tokio::test]
 async fn description_of_the_api_is_served_with_a_key() {
     let daemon = with_keys().await;
     let mut client = http1(&daemon, Setup::BETA).await;

@@ -1,9 +1,12 @@
 //! The head of a request: which protocol it is in, and what is missing if in none.
 
+use std::net::IpAddr;
+
 use base64::Engine;
 use base64::prelude::{BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderName};
+use http::header::{ALLOW, CONTENT_TYPE, HOST, HeaderName};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use tonic::Status;
 use tonic::body::Body;
@@ -125,6 +128,22 @@ impl HttpProblem {
         }
         answer
     }
+}
+
+/// Whether a request is for this machine by its address, or by a name that no DNS server can give it.
+///
+/// A page in a browser on this machine could otherwise call a daemon without keys, by a name of its
+/// own that resolves to a loopback address (DNS rebinding).
+pub(crate) fn is_for_this_machine<B>(request: &Request<B>) -> bool {
+    let of_header = || request.headers().get(HOST)?.to_str().ok()?.parse().ok();
+    let authority: Option<Authority> = request.uri().authority().cloned().or_else(of_header);
+    let Some(authority) = authority else {
+        // Browsers send it.
+        return !request.headers().contains_key(HOST);
+    };
+    let host = authority.host();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
 }
 
 fn content_type(headers: &HeaderMap) -> &[u8] {

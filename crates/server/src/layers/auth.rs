@@ -49,6 +49,13 @@ impl Auth {
         }
     }
 
+    /// Whether the client has shown anything that can identify it.
+    pub(super) fn has_credential<B>(request: &Request<B>, connection: &Connection) -> bool {
+        request.headers().contains_key(AUTHORIZATION)
+            || connection.certificate().is_some()
+            || connection.peer.uid.is_some()
+    }
+
     /// Returns the caller, and records that the connection has shown a valid credential.
     pub(super) fn caller<B>(
         &self,

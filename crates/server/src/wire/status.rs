@@ -347,6 +347,13 @@ pub(crate) fn http2_required() -> Refusal {
     new(Unimplemented, "HTTP2_REQUIRED", problem, None)
 }
 
+/// A request by a name of this machine, without a key.
+pub(crate) fn host_not_local() -> Refusal {
+    let problem = "a daemon without keys is called by its address or as localhost: a web page may \
+        know it by another name";
+    new(PermissionDenied, "HOST_NOT_LOCAL", problem, None)
+}
+
 /// A compressed request.
 pub(crate) fn encoding_unsupported() -> Refusal {
     let problem = "unsupported content-encoding; send the request uncompressed (identity)";
