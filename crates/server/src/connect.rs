@@ -126,7 +126,7 @@ impl HttpCall {
             })
     }
 
-    /// Puts a message in the query into the body, where it is in the other calls.
+    /// Moves the message of a GET request from its query to its body.
     ///
     /// # Errors
     /// If the query is invalid.

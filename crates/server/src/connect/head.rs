@@ -1,4 +1,4 @@
-//! The head of a request: which protocol it is in, and what is missing if in none.
+//! Finds the protocol of a request from its head.
 
 use std::net::IpAddr;
 
@@ -34,10 +34,10 @@ pub(crate) enum Head {
     OpenApi,
 }
 
-/// Why a request is in no protocol.
+/// Why a request has no known protocol.
 pub(crate) struct HttpProblem {
     status: StatusCode,
-    /// A header that names what the path accepts.
+    /// A header with the methods or formats of the path.
     accepted: Option<(HeaderName, &'static str)>,
     refusal: Refusal,
 }
@@ -46,7 +46,7 @@ impl Head {
     /// Returns the protocol of a request.
     ///
     /// # Errors
-    /// If it is in none that the path has.
+    /// If the path does not support the method or the format.
     pub(crate) fn of<B>(request: &Request<B>, call: Call) -> Result<Self, HttpProblem> {
         let content_type = content_type(request.headers());
         if request.method() == Method::POST && is_grpc(content_type) {

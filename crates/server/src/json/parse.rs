@@ -23,7 +23,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Largest number up to which a float has every integer.
+/// Up to this number, a float can represent every integer.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Maximum length in bytes of an invalid value in an error.
@@ -141,7 +141,7 @@ impl Parser<'_> {
         encode_varint(value, self.encoded);
     }
 
-    /// Begins an embedded message, whose length is not known yet.
+    /// Begins an embedded message. [`Self::end`] inserts its length.
     fn begin(&mut self, field: &FieldDescriptor) -> usize {
         self.key(field, WireType::LengthDelimited);
         self.encoded.len()

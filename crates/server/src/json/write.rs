@@ -81,7 +81,7 @@ impl<'a> Writer<'a> {
         message: &MessageDescriptor,
     ) -> Result<bool, WriteError> {
         self.out.push(b'{');
-        // The repeated field whose array or object is open.
+        // The repeated field that is being written.
         let mut open: Option<FieldDescriptor> = None;
         while !rest.is_empty() {
             let (number, wire_type) = decode_key(&mut rest)?;

@@ -8,7 +8,7 @@ use memoird_core::config::Problems;
 use serde::{Deserialize, Serialize};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-/// How long a browser may cache what a page may send.
+/// How long a browser may cache the response to a preflight request.
 const CACHED: Duration = Duration::from_secs(10 * 60);
 
 /// The section `server.cors`.
