@@ -14,7 +14,7 @@ use memoird_store::checksum::TurnCounters;
 use memoird_store::plan::Base;
 use memoird_store::rows::{GenerationRow, StoredRow, TurnReader, damaged, written_turn};
 use memoird_store::{
-    ClockAnchor, EndedRecord, JournalPage, JournalRange, KEYS_MAX, LiveOrder, LiveQuery,
+    ClockAnchor, EndedRecord, JournalPage, JournalRange, KEYS_MAX, LiveQuery, SessionOrder,
     StoreError, WrittenTurns, summaries,
 };
 use tokio_postgres::Client;
@@ -77,17 +77,17 @@ pub(crate) fn live_page(
     live: &LiveQuery,
 ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
     let (first, order, after_place) = match live.order {
-        LiveOrder::Newest => (
+        SessionOrder::Newest => (
             "used DESC",
             "used DESC, last_access DESC, session DESC",
             "(used, last_access, session) < ($6::int8 >> 18, $6, $7)",
         ),
-        LiveOrder::Oldest => (
+        SessionOrder::Oldest => (
             "used",
             "used, last_access, session",
             "(used, last_access, session) > ($6::int8 >> 18, $6, $7)",
         ),
-        LiveOrder::Id => ("session", "session", "session > $7"),
+        SessionOrder::Id => ("session", "session", "session > $7"),
     };
     let behind = match live.after {
         Some(_) => after_place,

@@ -29,7 +29,7 @@ pub struct SchemaMigrations {
 pub(crate) const JOURNAL: SchemaMigrations = SchemaMigrations {
     schema: "memoird",
     first_version: 7,
-    steps: &[V7, V8, V9, V10, V11, V12, V13, V14],
+    steps: &[V7, V8, V9, V10, V11, V12, V13, V14, V15, V16],
 };
 
 /// Oldest supported server version, for multiranges and their functions.
@@ -369,6 +369,20 @@ CREATE TABLE memoird.policy (
 
 /// Functions that load several sessions at once. Older daemons use those of [`V7`].
 const V14: &str = include_str!("load_sessions.sql");
+
+/// Index for lists of a tenant's ended generations by time.
+///
+/// Commits wait while an index is built, so each of the two is a step of its own.
+const V15: &str = "
+CREATE INDEX generations_listed ON memoird.generations (tenant, ended_at, generation)
+    WHERE ended_at IS NOT NULL;
+";
+
+/// Index for lists of a subject's ended generations by time.
+const V16: &str = "
+CREATE INDEX generations_subject ON memoird.generations (tenant, subject, ended_at, generation)
+    WHERE ended_at IS NOT NULL AND subject IS NOT NULL;
+";
 
 /// SQL that creates a schema and its version table.
 fn create_schema_sql(schema: &str) -> String {

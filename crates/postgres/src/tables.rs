@@ -14,6 +14,10 @@ const SET_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '20s'";
 /// Lets statements name tables without their schema, until the transaction ends.
 const SET_SCHEMA: &str = "SET LOCAL search_path = memoird";
 
+/// Until the transaction ends.
+const PLAN_BY_INDEX_ORDER: &str = "SELECT set_config(name, 'off', true)
+    FROM unnest(ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_sort']) AS name";
+
 static DIALECT: Dialect = Dialect {
     no: "false",
     skip_locked: "FOR UPDATE SKIP LOCKED",
@@ -70,6 +74,10 @@ impl Tables for PgTables<'_> {
 
     fn send(&self, sql: &str, params: &[Param<'_>]) -> Result<(), StoreError> {
         self.0.send(&numbered(sql), values(params))
+    }
+
+    fn plan_by_index_order(&self) -> Result<(), StoreError> {
+        self.0.send(PLAN_BY_INDEX_ORDER, Vec::new())
     }
 
     fn delete_turns(

@@ -7,6 +7,7 @@ pub mod checksum;
 pub mod conversion;
 pub mod data_key;
 pub mod encoding;
+mod ended_list;
 mod erase;
 mod erasure;
 mod error;
@@ -29,6 +30,7 @@ pub mod transfer;
 pub mod verify;
 pub mod windows;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::{ChangeSet, EndReason};
@@ -46,10 +48,11 @@ use memoird_core::time::{Now, Steady, Timestamp};
 
 pub use checksum::{DAMAGED_TEXT, TurnCounts};
 pub use data_key::{DataKey, DataKeyError};
+pub use ended_list::{EndedGeneration, EndedPage, EndedPosition, EndedQuery};
 pub use erasure::{EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage};
 pub use error::StoreError;
 pub use exchange::{EventExchange, EventSubscription, ExchangedEvents, PostedEvent};
-pub use live::{LiveOrder, LiveQuery};
+pub use live::{LiveQuery, SessionOrder};
 pub use lock::{DirLock, private};
 pub use search::{
     CALL_TURNS, IndexBounds, IndexEntry, IndexStep, PurgeStep, SearchCandidate, SearchFilter,
@@ -355,6 +358,21 @@ pub trait Store: Send + Sync + 'static {
     /// Returns live sessions that match the query, in its order.
     fn live_page(&self, query: &LiveQuery) -> Result<Vec<(SessionKey, Head)>, StoreError> {
         live::page(self, query)
+    }
+
+    /// Returns a page of ended generations that match the query, in its order.
+    ///
+    /// Examines some thousand rows at most, so a page may be short and not be the last one.
+    fn ended_page(&self, query: &EndedQuery) -> Result<EndedPage, StoreError> {
+        tables::read(self, |tables| ended_list::page(tables, query, &[]))
+    }
+
+    /// Returns the states of those generations that have one.
+    fn states(
+        &self,
+        generations: &[Generation],
+    ) -> Result<BTreeMap<Generation, Arc<str>>, StoreError> {
+        tables::read(self, |tables| ended_list::states(tables, generations))
     }
 
     /// Publishes this process's time on the monotonic timeline.

@@ -18,21 +18,21 @@ pub struct LiveQuery {
     pub from: Steady,
     /// Latest time of last use, inclusive.
     pub until: Steady,
-    pub order: LiveOrder,
+    pub order: SessionOrder,
     /// Cursor: time of last use and id of the last session of the previous page.
     pub after: Option<(Steady, SessionId)>,
     pub max: usize,
 }
 
-/// Order of live sessions. Sessions last used in the same millisecond are ordered by id.
+/// Order of a list of sessions. Live ones last used in the same millisecond are ordered by id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LiveOrder {
-    /// Most recently used first.
+pub enum SessionOrder {
+    /// Most recently used or ended first.
     #[default]
     Newest,
-    /// Longest idle first.
+    /// Longest idle, or ended the longest ago, first.
     Oldest,
-    /// By id. The time in `after` is ignored.
+    /// By id. For live sessions, the time in `after` is ignored.
     Id,
 }
 
@@ -45,7 +45,7 @@ impl LiveQuery {
             subject: None,
             from: Steady(0),
             until: Steady(u64::MAX),
-            order: LiveOrder::Oldest,
+            order: SessionOrder::Oldest,
             after: None,
             max,
         }
@@ -64,9 +64,9 @@ impl LiveQuery {
             return true;
         };
         match self.order {
-            LiveOrder::Newest => (at, id) < (*after_at, after_id),
-            LiveOrder::Oldest => (at, id) > (*after_at, after_id),
-            LiveOrder::Id => id > after_id,
+            SessionOrder::Newest => (at, id) < (*after_at, after_id),
+            SessionOrder::Oldest => (at, id) > (*after_at, after_id),
+            SessionOrder::Id => id > after_id,
         }
     }
 }
@@ -88,9 +88,9 @@ pub(crate) fn page(
             place.cmp(&(other.last_access, &other_key.session))
         };
         match query.order {
-            LiveOrder::Newest => by_use().reverse(),
-            LiveOrder::Oldest => by_use(),
-            LiveOrder::Id => key.session.cmp(&other_key.session),
+            SessionOrder::Newest => by_use().reverse(),
+            SessionOrder::Oldest => by_use(),
+            SessionOrder::Id => key.session.cmp(&other_key.session),
         }
     });
     found.truncate(query.max);

@@ -37,6 +37,13 @@ pub trait Tables {
         bytes_max: usize,
     ) -> Result<DeletedTurns, StoreError>;
 
+    /// Makes the queries that follow read rows in the order of an index, and stop at their limit.
+    ///
+    /// Without statistics, a planner may sort all rows instead.
+    fn plan_by_index_order(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Whether rows of a generation are not in the tables yet.
     fn is_unflushed(&self, generation: Generation) -> bool {
         let _ = generation;

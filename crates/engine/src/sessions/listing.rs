@@ -9,7 +9,7 @@ use std::sync::Arc;
 use memoird_core::ids::{SessionId, Subject};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
-pub use memoird_store::LiveOrder as SessionOrder;
+pub use memoird_store::SessionOrder;
 use memoird_store::LiveQuery;
 
 use super::handle::{SessionRef, Sessions};

@@ -152,6 +152,7 @@ fn migration_counts_sessions_that_start_meanwhile_once() {
          DROP TRIGGER live_deleted ON memoird.generations;
          DROP FUNCTION memoird.count_live, memoird.load_heads, memoird.load_turns;
          DROP TABLE memoird.live_counts, memoird.live_changes, memoird.policy;
+         DROP INDEX memoird.generations_listed, memoird.generations_subject;
          UPDATE memoird.schema_version SET version = 10",
     );
     let is_migrated = AtomicBool::new(false);

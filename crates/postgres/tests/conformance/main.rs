@@ -15,6 +15,9 @@ mod compaction;
 mod cuts;
 #[path = "../../../store/tests/conformance/ended.rs"]
 mod ended;
+#[path = "../../../store/tests/conformance/ended_list.rs"]
+mod ended_list;
+mod ended_plans;
 #[path = "../../../store/tests/conformance/erase.rs"]
 mod erase;
 #[path = "../../../store/tests/conformance/journal.rs"]

@@ -15,8 +15,8 @@ use memoird_core::time::Steady;
 use memoird_core::turn::Role;
 use memoird_postgres::{DatabaseUse, PgOptions, PgStore};
 use memoird_store::{
-    EventExchange, EventSubscription, ExchangedEvents, InDoubtCommits, IndexBounds, LiveOrder,
-    LiveQuery, PostedEvent, PruneBefore, SearchFilter, SearchIndex, Store, StoreError,
+    EventExchange, EventSubscription, ExchangedEvents, InDoubtCommits, IndexBounds, LiveQuery,
+    PostedEvent, PruneBefore, SearchFilter, SearchIndex, SessionOrder, Store, StoreError,
 };
 
 use crate::chat::{Chat, begun, named};
@@ -628,18 +628,18 @@ fn live_sessions_are_listed_in_every_order() {
     let oldest = LiveQuery::oldest(&tenant, 10);
     assert_eq!(ids(&oldest), ["b1", "a1", "a2", "c"]);
     let newest = LiveQuery {
-        order: LiveOrder::Newest,
+        order: SessionOrder::Newest,
         ..oldest.clone()
     };
     assert_eq!(ids(&newest), ["c", "a2", "a1", "b1"]);
     let by_id = LiveQuery {
-        order: LiveOrder::Id,
+        order: SessionOrder::Id,
         id_prefix: "a".into(),
         ..oldest.clone()
     };
     assert_eq!(ids(&by_id), ["a1", "a2"]);
     // In every order, the pages add up to the whole list.
-    for order in [LiveOrder::Newest, LiveOrder::Oldest, LiveOrder::Id] {
+    for order in [SessionOrder::Newest, SessionOrder::Oldest, SessionOrder::Id] {
         let whole = LiveQuery {
             order,
             ..oldest.clone()

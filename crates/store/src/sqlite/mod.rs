@@ -11,6 +11,8 @@
 
 mod compaction;
 mod ended;
+#[cfg(test)]
+mod ended_list_tests;
 mod flush;
 mod in_place;
 mod open;
@@ -63,10 +65,10 @@ use crate::rows::GenerationRow;
 use crate::sqlite_file::{empty_log, open_for_inspection};
 use crate::sqlite_gaps::GapFile;
 use crate::{
-    CleanupPending, ClockAnchor, DataKey, EndedRecord, ErasedRows, GenerationOwner, JournalPage,
-    JournalRange, PrewritePart, PruneBefore, PruneBounds, PruningPending, PurgeStep, READERS_MAX,
-    SearchIndex, StaleBase, Store, StoreError, TableBody, TurnCounts, WrittenTurn, WrittenTurns,
-    erase, lock,
+    CleanupPending, ClockAnchor, DataKey, EndedPage, EndedQuery, EndedRecord, ErasedRows,
+    GenerationOwner, JournalPage, JournalRange, PrewritePart, PruneBefore, PruneBounds,
+    PruningPending, PurgeStep, READERS_MAX, SearchIndex, StaleBase, Store, StoreError, TableBody,
+    TurnCounts, WrittenTurn, WrittenTurns, ended_list, erase, lock,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -316,6 +318,16 @@ impl Store for SqliteStore {
         let live = newer.into_iter().filter(|row| row.ended.is_none());
         live.for_each(|row| visit(row.key, row.head));
         Ok(())
+    }
+
+    fn ended_page(&self, query: &EndedQuery) -> Result<EndedPage, StoreError> {
+        // Read the pending table first. Rows flushed in the meantime are then in both.
+        let newer: Vec<GenerationRow> = {
+            let writer = self.writer();
+            let rows = writer.pending_ended_rows();
+            rows.filter(|row| query.lists(row)).cloned().collect()
+        };
+        crate::tables::read(self, |tables| ended_list::page(tables, query, &newer))
     }
 
     fn load(

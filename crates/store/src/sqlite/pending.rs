@@ -22,7 +22,7 @@ use crate::{StoreError, lock};
 
 /// Cost of flushing the end of a generation, in changes.
 ///
-/// The row has usually not been touched for long, and it moves from one index to two others.
+/// The row has usually not been touched for long, and it moves from one index to up to four others.
 const END_WEIGHT: usize = 12;
 /// Cost of flushing an idempotency key, in changes.
 ///
@@ -45,6 +45,8 @@ pub(super) struct PendingTurn {
 #[derive(Debug, Default)]
 pub(super) struct PendingChanges {
     rows: HashMap<Generation, GenerationRow>,
+    /// Generations that have ended. Few, since each costs [`END_WEIGHT`].
+    ended: Vec<Generation>,
     /// Live generation of every changed session. `None` if it has none.
     live: HashMap<SessionKey, Option<Generation>>,
     /// Turns that are not indexed yet, ascending.
@@ -96,8 +98,11 @@ impl PendingChanges {
         let live = self.live.entry(row.key.clone()).or_default();
         if row.ended.is_none() {
             *live = Some(row.head.generation);
-        } else if *live == Some(row.head.generation) {
-            *live = None;
+        } else {
+            if *live == Some(row.head.generation) {
+                *live = None;
+            }
+            self.ended.push(row.head.generation);
         }
         self.rows.insert(row.head.generation, row);
     }
@@ -146,6 +151,7 @@ impl PendingChanges {
     /// Merges later changes.
     fn extend(&mut self, newer: Self) {
         self.rows.extend(newer.rows);
+        self.ended.extend(newer.ended);
         self.live.extend(newer.live);
         for (generation, turns) in newer.turns {
             self.turns.entry(generation).or_default().extend(turns);
@@ -244,6 +250,13 @@ impl PendingTable {
         self.newest.rows.values().chain(older)
     }
 
+    /// Returns the newest states of the generations that have ended, in no particular order.
+    pub(super) fn ended_rows(&self) -> impl Iterator<Item = &GenerationRow> {
+        let flushing = self.flushing.iter().map(|flush| &flush.pending);
+        let pending = flushing.chain([&self.newest]);
+        pending.flat_map(|pending| pending.ended.iter().filter_map(|name| pending.row(*name)))
+    }
+
     pub(super) fn begin_flush_if_due(
         &mut self,
         connection: &Connection,
@@ -327,7 +340,7 @@ impl PendingTable {
 
     /// Whether a generation in the pending table ended before this time.
     pub(super) fn has_ended_before(&self, moment: Steady) -> bool {
-        self.rows()
+        self.ended_rows()
             .any(|row| row.ended.is_some_and(|(at, _)| at.steady < moment))
     }
 }

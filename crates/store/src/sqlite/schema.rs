@@ -10,7 +10,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 /// Schema migrations. A released one is never changed, only followed by another.
 ///
 /// `PRAGMA user_version` is the number of migrations applied.
-pub(super) const MIGRATIONS: [&str; 11] = [V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11];
+pub(super) const MIGRATIONS: [&str; 12] = [V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11, V12];
 
 /// The initial schema. Commits append to `turns`, `intake_heads` and `intake_keys`.
 ///
@@ -298,6 +298,14 @@ CREATE TABLE former_subjects (
     PRIMARY KEY (tenant, subject, generation)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX former_subjects_place ON former_subjects (generation);
+";
+
+/// Indexes for lists of ended generations by time, of a tenant and of a subject.
+const V12: &str = "
+CREATE INDEX generations_listed ON generations (tenant, ended_at, generation)
+    WHERE ended_at IS NOT NULL;
+CREATE INDEX generations_subject ON generations (tenant, subject, ended_at, generation)
+    WHERE ended_at IS NOT NULL AND subject IS NOT NULL;
 ";
 
 /// `outbox` holds the deliveries to hooks, written in the transaction of the end that causes them.

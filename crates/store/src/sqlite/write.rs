@@ -90,6 +90,11 @@ impl Writer {
         self.pending_table.rows()
     }
 
+    /// Returns the newest states of generations in the pending table that have ended.
+    pub(super) fn pending_ended_rows(&self) -> impl Iterator<Item = &GenerationRow> {
+        self.pending_table.ended_rows()
+    }
+
     /// Flushes the whole pending table.
     pub(super) fn flush_all(&mut self) -> Result<(), StoreError> {
         while !self.pending_table.is_empty() {

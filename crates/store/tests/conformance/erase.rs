@@ -25,7 +25,7 @@ for_every_store!(
 );
 
 /// Creates a job with a unique id.
-fn new_job(target: EraseTarget) -> Erasure {
+pub(crate) fn new_job(target: EraseTarget) -> Erasure {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed);
     let id = ErasureId::new(1, number.into());
@@ -41,7 +41,7 @@ fn job(session: &str, generation: Option<Generation>) -> Erasure {
 }
 
 /// Runs the store's part of a job in steps of this size, and returns the counts.
-fn erase(store: &dyn Store, erasure: &Erasure, rows_max: usize) -> ErasedCounts {
+pub(crate) fn erase(store: &dyn Store, erasure: &Erasure, rows_max: usize) -> ErasedCounts {
     let id = erasure.id;
     store.save_erasure(erasure).unwrap();
     while !store.collect_erased(id, rows_max).unwrap() {}

@@ -13,6 +13,7 @@ mod cuts;
 #[cfg(feature = "encryption")]
 mod encryption;
 mod ended;
+mod ended_list;
 mod erase;
 mod faults;
 mod journal;

@@ -12,11 +12,14 @@ use memoird_core::ids::{Generation, SessionKey, Subject};
 use memoird_core::session::Session;
 use memoird_core::time::Steady;
 use memoird_core::turn::Role;
-use memoird_store::{JournalRange, PruneBefore, SqliteOptions, SqliteStore, Store, encoding};
+use memoird_store::{
+    EndedQuery, JournalRange, PruneBefore, SqliteOptions, SqliteStore, Store, encoding,
+};
 
 use crate::chat::{Chat, command, idempotency_key, named};
 use crate::compaction::{compact, made, status_of};
 use crate::cuts::{cuts_of, with_cuts};
+use crate::ended_list::{ORDERS, all};
 use crate::kit::*;
 use crate::model::MemoryStore;
 use crate::prune::prune_all;
@@ -87,7 +90,7 @@ impl Random {
         self.next() % bound
     }
 
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[usize::try_from(self.below(from.len() as u64)).unwrap()]
     }
 }
@@ -396,6 +399,19 @@ impl Walk {
             parts.collect::<Vec<_>>()
         });
         assert_eq!(one, two);
+        let tenants: BTreeSet<_> = self.keys.iter().map(|key| &key.tenant).collect();
+        for (tenant, order) in tenants
+            .into_iter()
+            .flat_map(|it| ORDERS.map(|order| (it, order)))
+        {
+            let query = EndedQuery {
+                tenant: tenant.clone(),
+                max: usize::MAX,
+                ..all(order)
+            };
+            let [one, two] = [sqlite, memory].map(|store| store.ended_page(&query).unwrap());
+            assert_eq!(one, two);
+        }
     }
 
     fn compare(&mut self, sqlite: &dyn Store, memory: &dyn Store) {

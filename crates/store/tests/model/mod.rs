@@ -24,9 +24,10 @@ use tables::{Row, Tables};
 
 use memoird_store::{
     CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
-    EndedRecord, ErasedRows, Erasure, ErasureScope, ErasureStage, EventExchange, ExchangedEvents,
-    GenerationOwner, JournalPage, JournalRange, PruneBefore, PruneBounds, PruningPending,
-    StaleBase, Store, StoreError, WrittenTurn, WrittenTurns, encoding, windows,
+    EndedGeneration, EndedPage, EndedQuery, EndedRecord, ErasedRows, Erasure, ErasureScope,
+    ErasureStage, EventExchange, ExchangedEvents, GenerationOwner, JournalPage, JournalRange,
+    PruneBefore, PruneBounds, PruningPending, SessionOrder, StaleBase, Store, StoreError,
+    WrittenTurn, WrittenTurns, encoding, windows,
 };
 
 /// A journal in memory. It stores and rejects the same as [`memoird_store::SqliteStore`].
@@ -142,6 +143,59 @@ impl Store for MemoryStore {
         drop(tables);
         heads.into_iter().for_each(|(key, head)| visit(key, head));
         Ok(())
+    }
+
+    fn ended_page(&self, query: &EndedQuery) -> Result<EndedPage, StoreError> {
+        let tables = self.tables();
+        let mut found: Vec<EndedGeneration> = tables
+            .generations
+            .values()
+            .filter_map(Row::as_ended)
+            .filter(|it| it.key.tenant == query.tenant)
+            .filter(|it| it.key.session.as_str().starts_with(&*query.id_prefix))
+            .filter(|it| query.subject.is_none() || it.head.subject == query.subject)
+            .filter(|it| it.at.steady >= query.from && it.at.steady <= query.until)
+            .filter(|it| {
+                let mut labels = query.labels.iter();
+                labels.all(|(name, value)| it.head.label(name) == Some(value))
+            })
+            .collect();
+        found.sort_by_key(|it| (it.at.steady, it.head.generation));
+        match query.order {
+            SessionOrder::Oldest => {}
+            SessionOrder::Newest => found.reverse(),
+            SessionOrder::Id => found.sort_by_key(|it| it.key.session.clone()),
+        }
+        if let Some(after) = &query.after {
+            let end = (after.at, after.generation);
+            found.retain(|it| {
+                let own_end = (it.at.steady, it.head.generation);
+                match query.order {
+                    SessionOrder::Oldest => own_end > end,
+                    SessionOrder::Newest => own_end < end,
+                    SessionOrder::Id => (&it.key.session, own_end) > (&after.session, end),
+                }
+            });
+        }
+        let has_more = found.len() > query.max;
+        found.truncate(query.max);
+        let last = found.last().filter(|_| has_more);
+        Ok(EndedPage {
+            next: last.map(EndedGeneration::position),
+            generations: found,
+        })
+    }
+
+    fn states(
+        &self,
+        generations: &[Generation],
+    ) -> Result<BTreeMap<Generation, Arc<str>>, StoreError> {
+        let tables = self.tables();
+        let state = |name: &Generation| {
+            let state = tables.generations.get(name)?.state.as_ref()?;
+            Some((*name, Arc::clone(&state.json)))
+        };
+        Ok(generations.iter().filter_map(state).collect())
     }
 
     fn exchange_events(&self, exchange: EventExchange) -> Result<ExchangedEvents, StoreError> {

@@ -18,8 +18,8 @@ use memoird_core::window::SavedCut;
 use super::erase::ErasureAndScope;
 use super::outbox::{self, Outbox};
 use memoird_store::{
-    ClockAnchor, EventSubscription, KEYS_MAX, PostedEvent, StaleBase, WrittenTurn, summaries,
-    windows,
+    ClockAnchor, EndedGeneration, EventSubscription, KEYS_MAX, PostedEvent, StaleBase, WrittenTurn,
+    summaries, windows,
 };
 
 /// Time within which the use of a key by another process rejects a start with this key.
@@ -85,6 +85,16 @@ impl Row {
         self.summaries
             .last_key_value()
             .map(|(_, summary)| Arc::clone(summary))
+    }
+
+    pub(super) fn as_ended(&self) -> Option<EndedGeneration> {
+        let (at, reason) = self.ended?;
+        Some(EndedGeneration {
+            key: self.key.clone(),
+            head: self.head.clone(),
+            at,
+            reason,
+        })
     }
 
     /// Returns the rewound ranges that a loaded session needs.

@@ -151,7 +151,7 @@ fn empty_file_becomes_journal_and_is_migrated_once() {
     let first = look();
     assert_eq!(
         first.1[..3],
-        [0x6d65_6d6f, 11, 2],
+        [0x6d65_6d6f, 12, 2],
         "ours, the newest schema, room given back"
     );
     assert_eq!(first.2, "wal");
@@ -213,15 +213,15 @@ fn journal_of_newer_version_is_refused_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     after_a_crash(dir.path());
     let raw = raw(dir.path());
-    raw.pragma_update(None, "user_version", 12).unwrap();
+    raw.pragma_update(None, "user_version", 13).unwrap();
     drop(raw);
     let error = refusal(dir.path());
     assert!(
         matches!(
             error,
             StoreError::TooNew {
-                found: 12,
-                known: 11,
+                found: 13,
+                known: 12,
                 ..
             }
         ),
