@@ -11,8 +11,8 @@ use memoird_core::options::OptionsPatch;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
-    Blocking, Durability, Engine, EngineConfig, SessionListPosition, SessionOrder, SessionQuery,
-    SystemMachine, Tenant, TenantConfig, TenantLimits,
+    Blocking, Durability, Engine, EngineConfig, LivePosition, PartPosition, SessionListPosition,
+    SessionOrder, SessionQuery, SystemMachine, Tenant, TenantConfig, TenantLimits,
 };
 use memoird_store::encoding;
 use tokio::runtime::{Builder, Runtime};
@@ -177,8 +177,11 @@ fn a_page_behind_one_that_was_used_since(bencher: Bencher<'_, '_>) {
         return;
     };
     let place = SessionListPosition {
-        at: view.head.last_access,
-        session,
+        live: PartPosition::After(LivePosition {
+            at: view.head.last_access,
+            session,
+        }),
+        ended: PartPosition::End,
     };
     world.say(50_000);
     let query = SessionQuery::default();

@@ -72,8 +72,8 @@ pub use memory_use::{CapacityConfig, MemorySnapshot, MemoryUse};
 pub use model_fault::{FaultKind, ModelFault};
 pub use models::{ContextConfig, ContextModel};
 pub use sessions::{
-    EndCommand, EndOutcome, EndedSession, SessionListPosition, SessionOrder, SessionPage,
-    SessionQuery, SessionView, Sessions,
+    EndCommand, EndOutcome, EndedSession, LivePosition, PartPosition, SessionListPosition,
+    SessionOrder, SessionPage, SessionQuery, SessionState, SessionView, Sessions,
 };
 pub use stats::{
     CompactionResult, CompactionSnapshot, HookStats, Stats, StatsSnapshot, TenantSnapshot,

@@ -52,7 +52,10 @@ use unload::Unloader;
 pub use end::{EndCommand, EndOutcome, EndedSession};
 pub use handle::Sessions;
 pub(crate) use handle::{SessionParts, SessionRef};
-pub use listing::{SessionListPosition, SessionOrder, SessionPage, SessionQuery};
+pub use listing::{
+    LivePosition, PartPosition, SessionListPosition, SessionOrder, SessionPage, SessionQuery,
+    SessionState,
+};
 pub(crate) use slot::SessionVersion;
 pub(crate) use update::{Decision, Effect, Update, UpdateOptions};
 pub use view::SessionView;

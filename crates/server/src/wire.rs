@@ -14,6 +14,7 @@ pub(crate) mod memory;
 pub(crate) mod recall_tool;
 pub(crate) mod refusal;
 pub(crate) mod search;
+pub(crate) mod session_token;
 pub(crate) mod status;
 pub(crate) mod to;
 

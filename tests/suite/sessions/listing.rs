@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use memoird_proto::v1::{
-    AppendRequest, GetSessionRequest, ListSessionsRequest, ListSessionsResponse,
-    ResetSessionRequest, SessionInfo, SessionOrder, UpdateSessionRequest,
+    AppendRequest, CopySessionRequest, EndReason, EraseSubjectRequest, GetErasureRequest,
+    GetSessionRequest, ListSessionsRequest, ListSessionsResponse, ResetSessionRequest, SessionInfo,
+    SessionOrder, SessionState, UpdateSessionRequest,
 };
 use tonic::{Code, Response, Status};
 
 use crate::harness::{
-    Daemon, Sessions, Setup, append, ask_as, end, fails, keyed, refused, say, user,
+    Daemon, Sessions, Setup, append, ask_as, end, eventually, fails, keyed, refused, say, user,
 };
 
 fn labels<const N: usize>(labels: [(&str, &str); N]) -> BTreeMap<String, String> {
@@ -371,6 +372,172 @@ async fn list_sessions_filters_orders_and_isolates_tenants() {
             reason,
         );
     }
+}
+
+fn of_state(state: SessionState) -> ListSessionsRequest {
+    ListSessionsRequest {
+        state: state.into(),
+        ..ListSessionsRequest::default()
+    }
+}
+
+#[tokio::test]
+async fn ended_generations_are_listed_until_they_are_erased() {
+    let mut daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    let mut alpha = daemon.sessions_of(Setup::ALPHA);
+    let mut generations = Vec::new();
+    for subject in ["ann", "ann", "bob"] {
+        let request = AppendRequest {
+            state_patch_json: format!(r#"{{"of":"{subject}"}}"#),
+            ..saying("chat", subject, labels([("app", "shop")]))
+        };
+        generations.push(append_info(&mut alpha, request).await.generation);
+        end(&mut alpha, "chat").await;
+    }
+    append_info(&mut alpha, saying("other", "ann", labels([]))).await;
+    let reset = ResetSessionRequest {
+        session_id: "other".into(),
+        run_hooks: false,
+        ..ResetSessionRequest::default()
+    };
+    alpha.reset_session(reset).await.expect("reset");
+    daemon.kill9().await;
+    daemon.restart().await;
+    let mut alpha = daemon.sessions_of(Setup::ALPHA);
+
+    let request = ListSessionsRequest {
+        include_state: true,
+        ..of_state(SessionState::Ended)
+    };
+    let page = try_list(&mut alpha, request).await.expect("a list");
+    let found = page.into_inner().sessions;
+    let reasons: Vec<_> = found
+        .iter()
+        .map(|info| (&*info.session_id, info.end_reason()))
+        .collect();
+    let ended = ("chat", EndReason::Ended);
+    assert_eq!(reasons, [("other", EndReason::Reset), ended, ended, ended]);
+    let newest_first: Vec<_> = found[1..]
+        .iter()
+        .map(|info| &info.generation)
+        .rev()
+        .collect();
+    assert_eq!(newest_first, generations.iter().collect::<Vec<_>>());
+    let last = &found[1];
+    assert_eq!(
+        (&*last.subject, &*last.state_json),
+        ("bob", r#"{"of":"bob"}"#)
+    );
+    assert_eq!((last.last_seq, last.expires_at), (1, None));
+    assert_eq!(last.labels, labels([("app", "shop")]));
+    assert_eq!(found[0].state_json, "{}");
+
+    let mut later = found[0].ended_at;
+    if let Some(later) = &mut later {
+        later.seconds += 1;
+    }
+    let of_ann = |state| ListSessionsRequest {
+        subject: "ann".into(),
+        ..of_state(state)
+    };
+    let cases = [
+        (of_ann(SessionState::Ended), vec!["other", "chat", "chat"]),
+        (of_ann(SessionState::Any), vec!["other", "chat", "chat"]),
+        (of_ann(SessionState::Live), vec![]),
+        (
+            of_state(SessionState::Any),
+            vec!["other", "other", "chat", "chat", "chat"],
+        ),
+        (
+            ListSessionsRequest {
+                labels: labels([("app", "shop")]),
+                id_prefix: "ch".into(),
+                ..of_state(SessionState::Any)
+            },
+            vec!["chat"; 3],
+        ),
+        (
+            ListSessionsRequest {
+                updated_before: later,
+                order: SessionOrder::Oldest.into(),
+                ..of_state(SessionState::Ended)
+            },
+            vec!["chat", "chat", "chat", "other"],
+        ),
+        (
+            ListSessionsRequest {
+                updated_after: later,
+                ..of_state(SessionState::Ended)
+            },
+            vec![],
+        ),
+    ];
+    for (request, expected) in cases {
+        for page_size in [1, 2, 100] {
+            let paged = ListSessionsRequest {
+                page_size,
+                ..request.clone()
+            };
+            assert_eq!(listed(&mut alpha, paged).await, expected, "{request:?}");
+        }
+    }
+    let mut beta = daemon.sessions_of(Setup::BETA);
+    assert_eq!(
+        listed(&mut beta, of_state(SessionState::Any)).await,
+        [""; 0]
+    );
+
+    // A listed generation can be restored.
+    let copy = CopySessionRequest {
+        session_id: "chat".into(),
+        generation: last.generation.clone(),
+        target_session_id: "chat".into(),
+        ..CopySessionRequest::default()
+    };
+    let restored = alpha.copy_session(copy).await.expect("copied").into_inner();
+    assert_eq!(restored.session.expect("a session").subject, "bob");
+
+    let erase = EraseSubjectRequest {
+        subject: "ann".into(),
+    };
+    let erased = alpha.erase_subject(erase).await.expect("erased");
+    let erasure = erased.into_inner().erasure.expect("an erasure");
+    eventually("it is erased", async || {
+        let request = GetErasureRequest {
+            id: erasure.id.clone(),
+        };
+        let mut client = daemon.sessions_of(Setup::ALPHA);
+        let found = client.get_erasure(request).await.expect("a job");
+        found.into_inner().erasure?.done.then_some(())
+    })
+    .await;
+    assert_eq!(
+        listed(&mut alpha, of_state(SessionState::Ended)).await,
+        ["chat"]
+    );
+    let unknown = ListSessionsRequest {
+        state: 9,
+        ..ListSessionsRequest::default()
+    };
+    let refusal = try_list(&mut alpha, unknown).await;
+    refused(refusal, Code::InvalidArgument, "STATE_UNKNOWN");
+}
+
+#[tokio::test]
+async fn ended_generations_are_unknown_without_journal() {
+    let setup = Setup::default().section("journal: { durability: off }");
+    let daemon = Daemon::with(setup).await;
+    let mut client = daemon.sessions();
+    say(&mut client, "chat", "hello").await;
+    end(&mut client, "chat").await;
+    for state in [SessionState::Ended, SessionState::Any] {
+        let listed = try_list(&mut client, of_state(state)).await;
+        refused(listed, Code::FailedPrecondition, "JOURNAL_OFF");
+    }
+    assert_eq!(
+        listed(&mut client, of_state(SessionState::Live)).await,
+        [""; 0]
+    );
 }
 
 #[tokio::test]

@@ -965,9 +965,12 @@ class SyncCalls:
         updated_after: datetime | None = None,
         updated_before: datetime | None = None,
         order: SessionOrder = SessionOrder.UNSPECIFIED,
+        state: SessionState = SessionState.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first by default. Touches none.
+        """Lists the tenant's live sessions, ended generations or both, most recent first by
+        default. Touches none. Ended generations are listed until `journal.retention` or an
+        erasure removes them.
         """
         request = ListSessionsRequest(
             page_size=page_size,
@@ -979,6 +982,7 @@ class SyncCalls:
             updated_after=updated_after,
             updated_before=updated_before,
             order=order,
+            state=state,
         )
         return self._call(LIST_SESSIONS, request, timeout)
 
@@ -1891,9 +1895,12 @@ class AsyncCalls:
         updated_after: datetime | None = None,
         updated_before: datetime | None = None,
         order: SessionOrder = SessionOrder.UNSPECIFIED,
+        state: SessionState = SessionState.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first by default. Touches none.
+        """Lists the tenant's live sessions, ended generations or both, most recent first by
+        default. Touches none. Ended generations are listed until `journal.retention` or an
+        erasure removes them.
         """
         request = ListSessionsRequest(
             page_size=page_size,
@@ -1905,6 +1912,7 @@ class AsyncCalls:
             updated_after=updated_after,
             updated_before=updated_before,
             order=order,
+            state=state,
         )
         return await self._call(LIST_SESSIONS, request, timeout)
 

@@ -1395,6 +1395,8 @@ def read_session_info(m):
     it.labels = dict(m.labels)
     it.ttl_class = m.ttl_class
     it.keep_all = m.keep_all
+    it.ended_at = read_time(m.ended_at) if m.HasField('ended_at') else None
+    it.end_reason = t.EndReason(m.end_reason)
     return it
 
 
@@ -1417,6 +1419,8 @@ def write_session_info(it):
         labels=dict(it.labels),
         ttl_class=it.ttl_class,
         keep_all=it.keep_all,
+        ended_at=None if it.ended_at is None else write_time(it.ended_at),
+        end_reason=write_number(it.end_reason),
     )
 
 
@@ -1823,6 +1827,7 @@ def read_list_sessions_request(m):
     it.updated_after = read_time(m.updated_after) if m.HasField('updated_after') else None
     it.updated_before = read_time(m.updated_before) if m.HasField('updated_before') else None
     it.order = t.SessionOrder(m.order)
+    it.state = t.SessionState(m.state)
     return it
 
 
@@ -1837,6 +1842,7 @@ def write_list_sessions_request(it):
         updated_after=None if it.updated_after is None else write_time(it.updated_after),
         updated_before=None if it.updated_before is None else write_time(it.updated_before),
         order=write_number(it.order),
+        state=write_number(it.state),
     )
 
 

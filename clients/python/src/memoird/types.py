@@ -153,6 +153,7 @@ __all__ = [
     "SessionInfo",
     "SessionOrder",
     "SessionRewound",
+    "SessionState",
     "SlidingWindow",
     "SubjectMemories",
     "SummaryInfo",
@@ -421,17 +422,38 @@ class HistoryScope(Open):
     """
 
 
+class SessionState(Open):
+    """Whether a session is live."""
+
+    UNSPECIFIED = 0
+    """Same as SESSION_STATE_LIVE."""
+    LIVE = 1
+    """Live sessions."""
+    ENDED = 2
+    """Ended generations, each as one entry, so that a session id may occur several times. An
+    expired session is one once a sweep has ended it. Fails with JOURNAL_OFF without a journal.
+    """
+    ANY = 3
+    """Live sessions and ended generations. A session that ends between two pages may be in both of
+    them, as live and as ended. Fails with JOURNAL_OFF without a journal.
+    """
+
+
 class SessionOrder(Open):
-    """The order of a list of sessions."""
+    """The order of a list of sessions. The time of a session is `last_access`, that of an ended
+    generation is `ended_at`.
+    """
 
     UNSPECIFIED = 0
     """Same as SESSION_ORDER_NEWEST."""
     NEWEST = 1
-    """Most recently touched first."""
+    """Latest time first."""
     OLDEST = 2
-    """Least recently touched first."""
+    """Earliest time first."""
     ID = 3
-    """By the bytes of the id."""
+    """By the bytes of the id. The ended generations of an id are in the order of their ends,
+    before the live one.
+    """
 
 
 class CompactionTrigger(Open):
@@ -1659,16 +1681,17 @@ class GetMemoryStatsResponse:
 
 @dataclass(slots=True)
 class SessionInfo:
-    """A live session."""
+    """A live session, or an ended generation."""
 
     session_id: str = ""
     """The id that the bot chose."""
     generation: str = ""
-    """The live generation, a ULID."""
+    """The generation, a ULID."""
     subject: str = ""
     """Owner of the memories made from this session. Empty if the bot never set it."""
     history_turns: int = 0
-    """Number of turns that `GetHistory` returns for HISTORY_SCOPE_LIVE, including the anchor.
+    """Number of turns that `GetHistory` returns for HISTORY_SCOPE_LIVE, including the anchor. For
+    an ended generation, the number at its end; HISTORY_SCOPE_JOURNAL returns its turns.
     """
     history_bytes: int = 0
     """Encoded size of those turns in bytes."""
@@ -1681,7 +1704,8 @@ class SessionInfo:
     last_access: datetime | None = None
     """When the session was last touched."""
     expires_at: datetime | None = None
-    """When the session expires unless it is touched. Unset if it never expires."""
+    """When the session expires unless it is touched. Unset if it never expires or has ended.
+    """
     has_summary: bool = False
     """Whether a summary replaces the oldest exchanges."""
     state_version: int = 0
@@ -1696,6 +1720,10 @@ class SessionInfo:
     """TTL class chosen by the bot. Empty if it chose none."""
     keep_all: bool = False
     """Whether the session keeps its whole history."""
+    ended_at: datetime | None = None
+    """When the generation ended. Set only for ended generations that ListSessions returns."""
+    end_reason: EndReason = EndReason.UNSPECIFIED
+    """Why the generation ended. Set together with `ended_at`."""
 
     @property
     def state(self) -> Any:
@@ -2152,33 +2180,35 @@ class GetSessionResponse:
 
 @dataclass(slots=True)
 class ListSessionsRequest:
-    """Lists live sessions."""
+    """Lists live sessions and ended generations."""
 
     page_size: int = 0
     """Maximum number of sessions, up to 1,000. Default 100."""
     page_token: str = ""
     """The `next_page_token` of the previous page. Empty for the first page."""
     include_state: bool = False
-    """Whether to return the states."""
+    """Whether to return the states. Of an ended generation, the state at its end."""
     id_prefix: str = ""
     """Return only sessions whose id has this prefix."""
     subject: str = ""
     """If set, return only sessions of this subject."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Return only sessions that have all of these labels."""
+    """Return only sessions that have all of these labels, or had them at their end."""
     updated_after: datetime | None = None
-    """Return only sessions with a `last_access` between these two times. Precise to two
-    milliseconds, and sessions touched exactly at a bound are included.
+    """Return only live sessions with a `last_access`, and ended generations with an `ended_at`,
+    between these two times. Precise to two milliseconds, and the bounds are included.
     """
     updated_before: datetime | None = None
     """See `updated_after`."""
     order: SessionOrder = SessionOrder.UNSPECIFIED
     """The order of the list."""
+    state: SessionState = SessionState.UNSPECIFIED
+    """Which sessions to return."""
 
 
 @dataclass(slots=True)
 class ListSessionsResponse:
-    """A page of live sessions."""
+    """A page of sessions."""
 
     sessions: list[SessionInfo] = field(default_factory=list)
     """The sessions. A page may have fewer than requested, or none, and not be the last: a call

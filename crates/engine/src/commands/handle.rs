@@ -1,9 +1,10 @@
 //! [`Commands`]: the entry point for clients' commands, and their shared state.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use memoird_core::ids::SessionId;
+use memoird_core::ids::{Generation, SessionId};
 use memoird_core::window::WindowSettings;
 use tokio::sync::Semaphore;
 
@@ -77,10 +78,11 @@ impl Commands {
         self.shared.sessions.head(&session).await
     }
 
-    /// Lists live sessions after the position `after`.
+    /// Lists live sessions, ended generations or both, after the position `after`.
     ///
     /// # Errors
-    /// In a cluster, an error of the journal.
+    /// [`EngineError::JournalOff`] for ended generations without a journal, or, for these and in a
+    /// cluster, an error of the journal.
     pub async fn sessions(
         &self,
         tenant: &Arc<Tenant>,
@@ -90,5 +92,17 @@ impl Commands {
     ) -> Result<SessionPage, EngineError> {
         let sessions = &self.shared.sessions;
         sessions.page(tenant, query, after, count).await
+    }
+    /// Returns the states of ended generations of the tenant, if they have one.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalOff`], or an error of the journal.
+    pub async fn states_of_ended(
+        &self,
+        tenant: &Tenant,
+        generations: Vec<Generation>,
+    ) -> Result<BTreeMap<Generation, Arc<str>>, EngineError> {
+        let sessions = &self.shared.sessions;
+        sessions.states_of_ended(tenant, generations).await
     }
 }

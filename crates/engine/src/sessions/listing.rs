@@ -1,16 +1,22 @@
-//! Listing of a tenant's live sessions.
+//! Listing of a tenant's live sessions and ended generations.
 //!
 //! A call checks a bounded number of sessions, whatever the query. A page may therefore be short,
-//! and contains the position of the next one.
+//! and contains the position of the next one. Live sessions are listed here, ended generations by
+//! the store, and `merge` makes one list of both.
 
-use std::collections::BTreeMap;
+mod merge;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use memoird_core::ids::{SessionId, Subject};
+use memoird_core::ids::{Generation, SessionId, Subject};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
 pub use memoird_store::SessionOrder;
-use memoird_store::LiveQuery;
+use memoird_store::{EndedPosition, EndedQuery, LiveQuery, Store};
+
+use merge::ListPart;
+pub use merge::{PartPosition, SessionListPosition, SessionPage};
 
 use super::handle::{SessionRef, Sessions};
 use super::orders::{Direction, IdRange, PageStart, SessionOrders, Term, UsedSession};
@@ -33,56 +39,35 @@ const SESSIONS_PER_INDEX_READ: usize = 256;
 /// Both clocks are read with millisecond resolution.
 const TIME_TOLERANCE_MS: u64 = 1;
 
+/// Whether a list contains live sessions, ended generations or both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SessionState {
+    #[default]
+    Live,
+    Ended,
+    Any,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct SessionQuery {
+    pub state: SessionState,
     /// Prefix of the session ids. May be empty.
     pub id_prefix: Arc<str>,
     pub subject: Option<Subject>,
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// Earliest last access, inclusive.
+    /// Earliest last access of a live session, and earliest end of an ended one, inclusive.
     pub used_after: Option<Timestamp>,
-    /// Latest last access, inclusive.
+    /// Latest last access or end, inclusive.
     pub used_before: Option<Timestamp>,
     pub order: SessionOrder,
 }
 
-/// Position after a session in a list.
+/// Position after a live session in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionListPosition {
+pub struct LivePosition {
     pub session: SessionId,
     /// Last access of the session. Unused in the order of ids.
     pub at: Steady,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct SessionPage {
-    pub sessions: Vec<SessionView>,
-    /// Position of the next page, or `None` on the last one.
-    pub next: Option<SessionListPosition>,
-    /// Last access of each session, as it determines the order.
-    touched_at: Vec<Steady>,
-}
-
-impl SessionPage {
-    /// Truncates the page to `count` sessions, but at least one.
-    pub fn cut(&mut self, count: usize) {
-        let count = count.max(1);
-        if count >= self.sessions.len() {
-            return;
-        }
-        self.sessions.truncate(count);
-        self.touched_at.truncate(count);
-        let last = self.sessions.last().zip(self.touched_at.last());
-        self.next = last.map(|(view, at)| SessionListPosition {
-            session: view.session.clone(),
-            at: *at,
-        });
-    }
-
-    fn push(&mut self, session: SessionView, touched_at: Steady) {
-        self.sessions.push(session);
-        self.touched_at.push(touched_at);
-    }
 }
 
 /// A query at a fixed time.
@@ -97,7 +82,7 @@ struct ListSearch<'a> {
 /// Matching sessions in order, and the position of the next page.
 struct FoundSessions {
     slots: Vec<(Arc<Slot>, Steady)>,
-    next: Option<SessionListPosition>,
+    next: Option<LivePosition>,
 }
 
 impl<'a> ListSearch<'a> {
@@ -196,7 +181,7 @@ impl<'a> ListSearch<'a> {
             let is_last = batch.len() < SESSIONS_PER_INDEX_READ;
             for slot in batch {
                 if slots.len() == count || looked_at == SESSIONS_CHECKED_MAX {
-                    let next = after.map(|session| SessionListPosition {
+                    let next = after.map(|session| LivePosition {
                         session,
                         at: Steady(0),
                     });
@@ -218,7 +203,7 @@ impl<'a> ListSearch<'a> {
         &self,
         orders: &SessionOrders,
         direction: Direction,
-        after: Option<&SessionListPosition>,
+        after: Option<&LivePosition>,
         count: usize,
     ) -> FoundSessions {
         match self.narrowest(orders) {
@@ -235,17 +220,17 @@ impl<'a> ListSearch<'a> {
         &self,
         slots: Vec<Arc<Slot>>,
         direction: Direction,
-        after: Option<&SessionListPosition>,
+        after: Option<&LivePosition>,
         count: usize,
     ) -> FoundSessions {
         let candidates = slots.into_iter().filter_map(|slot| {
-            let position = SessionListPosition {
+            let position = LivePosition {
                 at: self.last_access_if_match(&slot)?,
                 session: slot.key.session.clone(),
             };
             Some((position, slot))
         });
-        let is_further = |position: &SessionListPosition| {
+        let is_further = |position: &LivePosition| {
             after.is_none_or(|after| match direction {
                 Direction::Newest => (position.at, &position.session) < (after.at, &after.session),
                 Direction::Oldest => (position.at, &position.session) > (after.at, &after.session),
@@ -254,8 +239,7 @@ impl<'a> ListSearch<'a> {
         let mut positioned: Vec<_> = candidates
             .filter(|(position, _)| is_further(position))
             .collect();
-        let by_use = |(one, _): &(SessionListPosition, _),
-                      (other, _): &(SessionListPosition, _)| {
+        let by_use = |(one, _): &(LivePosition, _), (other, _): &(LivePosition, _)| {
             let order = (one.at, &one.session).cmp(&(other.at, &other.session));
             match direction {
                 Direction::Newest => order.reverse(),
@@ -283,7 +267,7 @@ impl<'a> ListSearch<'a> {
         &self,
         orders: &SessionOrders,
         direction: Direction,
-        after: Option<&SessionListPosition>,
+        after: Option<&LivePosition>,
         count: usize,
     ) -> FoundSessions {
         // If every session matches, one extra session reveals whether there is another page.
@@ -318,7 +302,7 @@ impl<'a> ListSearch<'a> {
                 }
                 looked_at += 1;
                 start = PageStart::After(used);
-                after = Some(SessionListPosition {
+                after = Some(LivePosition {
                     session: slot.key.session.clone(),
                     at: used.at,
                 });
@@ -337,7 +321,7 @@ impl<'a> ListSearch<'a> {
 ///
 /// If the session was used since or has ended, the page starts with the sessions last used at that
 /// time, and may repeat some of them.
-fn start_after(orders: &SessionOrders, position: &SessionListPosition) -> PageStart {
+fn start_after(orders: &SessionOrders, position: &LivePosition) -> PageStart {
     let slot = orders.get(&position.session);
     let used = slot.and_then(|slot| slot.lock().listed.as_ref().map(|listed| listed.used));
     let used = used.filter(|used| used.at == position.at);
@@ -345,7 +329,11 @@ fn start_after(orders: &SessionOrders, position: &SessionListPosition) -> PageSt
 }
 
 impl Sessions {
-    /// Lists live sessions after the position `after`. Returned sessions are durable.
+    /// Lists sessions after the position `after`. Returned sessions are durable.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalOff`] if the list contains ended generations and there is no journal,
+    /// or an error of the journal.
     pub(crate) async fn page(
         &self,
         tenant: &Arc<Tenant>,
@@ -353,26 +341,77 @@ impl Sessions {
         after: Option<&SessionListPosition>,
         count: usize,
     ) -> Result<SessionPage, EngineError> {
-        let Some(search) = ListSearch::new(query, tenant, self.now()) else {
+        let start = SessionListPosition::resume(query.state, after);
+        if start.ended != PartPosition::End {
+            self.store()?;
+        }
+        let search = ListSearch::new(query, tenant, self.now());
+        let Some(search) = search.filter(|_| count > 0) else {
             return Ok(SessionPage::default());
         };
-        match self.shared.cluster {
-            Some(_) => self.page_of_journal(&search, after, count).await,
-            None => Ok(self.page_of_memory(&search, after, count).await),
-        }
+        // Live sessions first: one that ends in between is in both parts, and not in neither.
+        let live = match start.live.after() {
+            None => ListPart::default(),
+            Some(after) if self.shared.cluster.is_some() => {
+                self.live_of_journal(&search, after, count).await?
+            }
+            Some(after) => self.live_of_memory(&search, after, count).await,
+        };
+        let ended = match start.ended.after() {
+            None => ListPart::default(),
+            Some(after) => self.ended_of_journal(&search, after, count).await?,
+        };
+        Ok(merge::merge(query.order, start, (live, ended), count))
     }
 
-    /// Lists the sessions of all daemons.
-    ///
-    /// Filters by label and TTL here, because the store does not.
-    async fn page_of_journal(
+    async fn ended_of_journal(
         &self,
         search: &ListSearch<'_>,
-        after: Option<&SessionListPosition>,
+        after: Option<&EndedPosition>,
         count: usize,
-    ) -> Result<SessionPage, EngineError> {
+    ) -> Result<ListPart<EndedPosition>, EngineError> {
+        self.wait_processed_of(search.tenant).await?;
+        let query = EndedQuery {
+            tenant: search.tenant.id.clone(),
+            id_prefix: Arc::clone(&search.query.id_prefix),
+            subject: search.query.subject.clone(),
+            labels: search.query.labels.clone(),
+            from: search.from,
+            until: search.until,
+            order: search.query.order,
+            after: after.cloned(),
+            max: count,
+        };
+        let read = move |store: &dyn Store| store.ended_page(&query);
+        let page = self.store()?.run(Some(&search.tenant.id), read).await?;
+        let entries = page.generations.into_iter().map(|ended| {
+            let view = SessionView::of_ended(&ended, search.tenant, search.now);
+            (ended.position(), view)
+        });
+        Ok(ListPart::new(entries.collect(), page.next))
+    }
+
+    /// Returns the states of ended generations of a tenant, if they have one.
+    pub(crate) async fn states_of_ended(
+        &self,
+        tenant: &Tenant,
+        generations: Vec<Generation>,
+    ) -> Result<BTreeMap<Generation, Arc<str>>, EngineError> {
+        let read = move |store: &dyn Store| store.states(&generations);
+        self.store()?.run(Some(&tenant.id), read).await
+    }
+
+    /// Lists the live sessions of all daemons.
+    ///
+    /// Filters by label and TTL here, because the store does not.
+    async fn live_of_journal(
+        &self,
+        search: &ListSearch<'_>,
+        after: Option<&LivePosition>,
+        count: usize,
+    ) -> Result<ListPart<LivePosition>, EngineError> {
         let mut after = after.map(|position| (position.at, position.session.clone()));
-        let (mut page, mut looked_at) = (SessionPage::default(), 0);
+        let (mut entries, mut looked_at) = (VecDeque::new(), 0);
         loop {
             let query = LiveQuery {
                 tenant: search.tenant.id.clone(),
@@ -382,38 +421,41 @@ impl Sessions {
                 until: search.until,
                 order: search.query.order,
                 after: after.clone(),
-                max: SESSIONS_PER_INDEX_READ.min(count - page.sessions.len() + 1),
+                max: SESSIONS_PER_INDEX_READ.min(count - entries.len() + 1),
             };
             let max = query.max;
             let batch = self.live_page(query).await?;
             let is_last = batch.len() < max;
             for (key, mut head) in batch {
-                if page.sessions.len() == count || looked_at == SESSIONS_CHECKED_MAX {
-                    page.next = after.map(|(at, session)| SessionListPosition { session, at });
-                    return Ok(page);
+                if entries.len() == count || looked_at == SESSIONS_CHECKED_MAX {
+                    let next = after.map(|(at, session)| LivePosition { session, at });
+                    return Ok(ListPart::new(entries, next));
                 }
                 looked_at += 1;
-                let touched_at = head.last_access;
-                after = Some((touched_at, key.session.clone()));
+                let position = LivePosition {
+                    at: head.last_access,
+                    session: key.session.clone(),
+                };
+                after = Some((position.at, position.session.clone()));
                 // The clock of the daemon that used it may be slightly ahead.
                 head.last_access = head.last_access.min(search.now.steady);
                 if search.matches(&key.session, &head) {
                     let view = SessionView::new(&key, &head, search.tenant, search.now);
-                    page.push(view, touched_at);
+                    entries.push_back((position, view));
                 }
             }
             if is_last {
-                return Ok(page);
+                return Ok(ListPart::new(entries, None));
             }
         }
     }
 
-    async fn page_of_memory(
+    async fn live_of_memory(
         &self,
         search: &ListSearch<'_>,
-        after: Option<&SessionListPosition>,
+        after: Option<&LivePosition>,
         count: usize,
-    ) -> SessionPage {
+    ) -> ListPart<LivePosition> {
         let (query, tenant) = (search.query, search.tenant);
         let orders = self.shared.table.orders(&tenant.id);
         let found = match query.order {
@@ -440,28 +482,21 @@ impl Sessions {
         }
         let journal = &self.shared.journal;
         journal.wait_durable_of(&tenant.id, last_ticket).await;
-        let mut page = SessionPage {
-            next: found.next,
-            ..SessionPage::default()
-        };
-        for (slot, touched_at, view, epoch) in seen {
+        let mut entries = VecDeque::with_capacity(seen.len());
+        for (slot, at, view, epoch) in seen {
             let is_durable = slot.lock().epoch == epoch;
-            match view.filter(|_| is_durable) {
-                Some(view) => page.push(view, touched_at),
+            let view = match view.filter(|_| is_durable) {
+                Some(view) => Some(view),
                 // The observed change was not written. Read the journal's version.
                 None => {
                     let session = SessionRef::new(tenant, &slot.key.session);
-                    let view = self
-                        .head(&session)
-                        .await
-                        .ok()
-                        .filter(|view| search.matches(&view.session, &view.head));
-                    if let Some(view) = view {
-                        page.push(view, touched_at);
-                    }
+                    let view = self.head(&session).await.ok();
+                    view.filter(|view| search.matches(&view.session, &view.head))
                 }
-            }
+            };
+            let session = slot.key.session.clone();
+            entries.extend(view.map(|view| (LivePosition { session, at }, view)));
         }
-        page
+        ListPart::new(entries, found.next)
     }
 }

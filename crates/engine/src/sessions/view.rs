@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
+use memoird_core::change::EndReason;
 use memoird_core::idempotency::Fingerprint;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
-use memoird_store::{JournalPage, JournalRange, Store};
+use memoird_store::{EndedGeneration, JournalPage, JournalRange, Store};
 
 use super::freshness::ObservedVersion;
 use super::handle::{ATTEMPTS_MAX, SessionRef, Sessions};
@@ -18,7 +19,7 @@ use super::slot::{Slot, SlotInner};
 use crate::error::EngineError;
 use crate::tenants::{NEVER_MS, Tenant};
 
-/// A live session without its turns.
+/// A session without its turns. It is live, except in lists of ended generations.
 #[derive(Clone, Debug)]
 pub struct SessionView {
     /// The client's session id.
@@ -28,6 +29,8 @@ pub struct SessionView {
     /// Expiry time if the session is not used again. `None` if it never expires.
     pub expires_at: Option<Timestamp>,
     pub breaker: BreakerState,
+    /// When and why the generation ended.
+    pub ended: Option<(Timestamp, EndReason)>,
 }
 
 impl SessionView {
@@ -46,6 +49,15 @@ impl SessionView {
             last_access: now.wall_of(head.last_access),
             expires_at: expires_at.map(|at| now.wall_of(Steady(at))),
             head: head.clone(),
+            ended: None,
+        }
+    }
+
+    pub(super) fn of_ended(ended: &EndedGeneration, tenant: &Tenant, now: Now) -> Self {
+        Self {
+            expires_at: None,
+            ended: Some((ended.at.wall, ended.reason)),
+            ..Self::new(&ended.key, &ended.head, tenant, now)
         }
     }
 

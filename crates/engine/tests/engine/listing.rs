@@ -4,13 +4,22 @@ use memoird_core::ids::Subject;
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
 use memoird_engine::{
-    Durability, SessionListPosition, SessionOrder, SessionPage, SessionQuery, SessionView,
+    Durability, LivePosition, PartPosition, SessionListPosition, SessionOrder, SessionPage,
+    SessionQuery, SessionView,
 };
 
 use crate::bot::{Bot, saying};
 use crate::kit::{Dice, World, session_id, settle, unswept};
 
-fn all() -> SessionQuery {
+/// The live session after which a page ended.
+fn last_live(position: &SessionListPosition) -> &LivePosition {
+    match &position.live {
+        PartPosition::After(live) => live,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn all() -> SessionQuery {
     SessionQuery::default()
 }
 
@@ -86,7 +95,7 @@ async fn list_continues_when_last_session_was_used_or_ended() {
             .await
             .unwrap();
         let place = page.next.unwrap();
-        assert_eq!(place.session.as_str(), "d");
+        assert_eq!(last_live(&place).session.as_str(), "d");
         settle().await;
         match change {
             "use" => drop(bot.say("d", "again").await.unwrap()),
@@ -121,7 +130,8 @@ async fn list_misses_no_session_with_equal_last_access() {
         .unwrap();
     let place = page.next.unwrap();
     settle().await;
-    bot.say(place.session.as_str(), "again").await.unwrap();
+    let last = last_live(&place).session.as_str();
+    bot.say(last, "again").await.unwrap();
     let rest = engine
         .commands
         .sessions(&bot.tenant, &all(), Some(&place), 10)
@@ -142,8 +152,11 @@ async fn list_after_end_is_empty() {
     settle().await;
     bot.say("a", "hello").await.unwrap();
     let behind = SessionListPosition {
-        session: session_id("a"),
-        at: Steady(0),
+        live: PartPosition::After(LivePosition {
+            session: session_id("a"),
+            at: Steady(0),
+        }),
+        ended: PartPosition::End,
     };
     assert!(
         engine

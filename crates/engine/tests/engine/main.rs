@@ -17,6 +17,7 @@ mod cluster_keys;
 mod commits;
 mod compaction;
 mod durability;
+mod ended_list;
 mod erasures;
 mod events;
 mod evict;

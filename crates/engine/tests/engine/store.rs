@@ -1,6 +1,6 @@
 //! An in-memory journal with injected failures and delays that records all commits.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -15,9 +15,10 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
     CleanupPending, ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
-    EndedRecord, ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents,
-    GenerationOwner, JournalPage, JournalRange, PrewritePart, PruneBefore, PruneBounds,
-    PruningPending, SessionToLoad, StaleBase, Store, StoreError, WrittenTurn, WrittenTurns,
+    EndedPage, EndedQuery, EndedRecord, ErasedRows, Erasure, ErasureScope, EventExchange,
+    ExchangedEvents, GenerationOwner, JournalPage, JournalRange, PrewritePart, PruneBefore,
+    PruneBounds, PruningPending, SessionToLoad, StaleBase, Store, StoreError, WrittenTurn,
+    WrittenTurns,
 };
 use tokio::sync::watch;
 
@@ -533,6 +534,19 @@ impl Store for FaultyStore {
 
     fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {
         self.inner.drop_delivery(id)
+    }
+
+    fn ended_page(&self, query: &EndedQuery) -> Result<EndedPage, StoreError> {
+        self.read()?;
+        self.journals.pass();
+        self.inner.ended_page(query)
+    }
+
+    fn states(
+        &self,
+        generations: &[Generation],
+    ) -> Result<BTreeMap<Generation, Arc<str>>, StoreError> {
+        self.inner.states(generations)
     }
 
     fn ended(

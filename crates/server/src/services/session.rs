@@ -1,8 +1,12 @@
 //! SessionService: the calls that a bot makes for each message.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use memoird_engine::{ContextOutcome, EngineError, RecallTool, Tenant, TranscriptSearch};
+use memoird_core::ids::Generation;
+use memoird_engine::{
+    Commands, ContextOutcome, EngineError, RecallTool, SessionView, Tenant, TranscriptSearch,
+};
 use memoird_proto::spliced;
 use memoird_proto::v1::{
     AppendRequest, AppendResponse, BuildContextRequest, CompactSessionRequest,
@@ -11,9 +15,9 @@ use memoird_proto::v1::{
     EraseSubjectResponse, Erasure, GetErasureRequest, GetErasureResponse, GetHistoryRequest,
     GetSessionRequest, GetSessionResponse, ListSessionsRequest, ListSessionsResponse,
     ResetSessionRequest, ResetSessionResponse, ResolveRecallToolRequest, ResolveRecallToolResponse,
-    RewindSessionRequest, RewindSessionResponse, SearchTranscriptsRequest, UndoCompactionRequest,
-    UndoCompactionResponse, UpdateSessionRequest, UpdateSessionResponse, UpdateTurnRequest,
-    UpdateTurnResponse, WatchEventsRequest,
+    RewindSessionRequest, RewindSessionResponse, SearchTranscriptsRequest, SessionInfo,
+    UndoCompactionRequest, UndoCompactionResponse, UpdateSessionRequest, UpdateSessionResponse,
+    UpdateTurnRequest, UpdateTurnResponse, WatchEventsRequest,
 };
 use memoird_store::EraseTarget;
 use prost::Message;
@@ -24,8 +28,12 @@ use crate::heavy::HEAVY_BYTES;
 use crate::layers::reply_limit;
 use crate::wire::refusal::{Names, Refusal};
 use crate::wire::{
-    PAGE_BYTES_MAX, compaction, context, erasure, from, history, recall_tool, search, status, to,
+    PAGE_BYTES_MAX, compaction, context, erasure, from, history, recall_tool, search,
+    session_token, status, to,
 };
+
+/// Maximum number of sessions per read of states. A page fits as many of the default maximum size.
+const STATES_PER_READ: usize = 32;
 
 /// Peak size of a window in bytes: turns and messages, and both encoded.
 fn window_bytes(window: &ContextOutcome) -> u64 {
@@ -158,29 +166,57 @@ pub(crate) async fn list_sessions(
     let size = from::page_size(request.page_size);
     let (include_state, token) = (request.include_state, request.page_token.clone());
     let query = from::session_query(request)?;
-    let after = from::session_page_token(&token, query.order)?;
+    let after = session_token::parse(&token, query.order)?;
     let commands = &api.engine.commands;
     let listed = commands.sessions(&tenant, &query, after.as_ref(), size);
     let mut page = listed.await?;
     let (mut sessions, mut bytes) = (Vec::with_capacity(page.sessions.len()), 0);
-    for view in &page.sessions {
-        let mut info = to::session_info(view);
-        if include_state {
-            info.state_json = match commands.state(&tenant, &view.session).await {
-                Ok(state) => state.json.to_string(),
-                // It ended after it was listed.
-                Err(EngineError::SessionNotFound { .. }) => String::new(),
-                Err(error) => return Err(error.into()),
+    'page: for views in page.sessions.chunks(STATES_PER_READ) {
+        let states = if include_state {
+            states(commands, &tenant, views).await?
+        } else {
+            HashMap::new()
+        };
+        for view in views {
+            let state = states.get(&view.head.generation);
+            let info = SessionInfo {
+                state_json: state.map(ToString::to_string).unwrap_or_default(),
+                ..to::session_info(view)
             };
+            bytes += info.encoded_len();
+            if bytes > PAGE_BYTES_MAX && !sessions.is_empty() {
+                break 'page;
+            }
+            sessions.push(info);
         }
-        bytes += info.encoded_len();
-        if bytes > PAGE_BYTES_MAX && !sessions.is_empty() {
-            break;
-        }
-        sessions.push(info);
     }
     page.cut(sessions.len());
     Ok(to::sessions(sessions, page.next.as_ref(), query.order))
+}
+
+/// Reads the states of listed sessions. Those of live ones that have ended since are missing.
+async fn states(
+    commands: &Commands,
+    tenant: &Arc<Tenant>,
+    views: &[SessionView],
+) -> Result<HashMap<Generation, Arc<str>>, Refusal> {
+    let mut states = HashMap::new();
+    let (ended, live): (Vec<_>, Vec<_>) = views.iter().partition(|view| view.ended.is_some());
+    for view in live {
+        match commands.state(tenant, &view.session).await {
+            Ok(state) => drop(states.insert(view.head.generation, state.json)),
+            Err(EngineError::SessionNotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if !ended.is_empty() {
+        let ended: Vec<_> = ended.iter().map(|view| view.head.generation).collect();
+        let mut stored = commands.states_of_ended(tenant, ended.clone()).await?;
+        // A generation without patches has no stored state.
+        let state = |name| (name, stored.remove(&name).unwrap_or_else(|| "{}".into()));
+        states.extend(ended.into_iter().map(state));
+    }
+    Ok(states)
 }
 
 pub(crate) async fn search_transcripts(

@@ -12,11 +12,11 @@ use memoird_core::options::{DEFAULT_CLASS, LABELS_MAX, OptionsPatch, check_label
 use memoird_core::outbox::DeliveryState;
 use memoird_core::session::{AppendCommand, ModelUsage, RewindCommand};
 use memoird_core::state::StatePatch;
-use memoird_core::time::{Steady, Timestamp};
+use memoird_core::time::Timestamp;
 use memoird_core::turn::{MessageFormat, NewTurn, Turn};
 use memoird_engine::{
-    CopyCommand, EndCommand, HistoryQuery, HistoryScope, JournalRange, PatchCommand,
-    SessionListPosition, SessionOrder, SessionQuery, TurnRef, TurnUpdateCommand,
+    CopyCommand, EndCommand, HistoryQuery, HistoryScope, JournalRange, PatchCommand, SessionOrder,
+    SessionQuery, SessionState, TurnRef, TurnUpdateCommand,
 };
 use memoird_formats::messages;
 use memoird_proto::prost_reflect::EnumDescriptor;
@@ -464,6 +464,12 @@ pub(crate) fn session_query(request: v1::ListSessionsRequest) -> Result<SessionQ
         Ok(v1::SessionOrder::Id) => SessionOrder::Id,
         Err(_) => unknown("ORDER_INVALID", "order", request.order, "SessionOrder")?,
     };
+    let state = match v1::SessionState::try_from(request.state) {
+        Ok(v1::SessionState::Unspecified | v1::SessionState::Live) => SessionState::Live,
+        Ok(v1::SessionState::Ended) => SessionState::Ended,
+        Ok(v1::SessionState::Any) => SessionState::Any,
+        Err(_) => unknown("STATE_UNKNOWN", "state", request.state, "SessionState")?,
+    };
     check_length("id_prefix", &request.id_prefix)?;
     let labels: BTreeMap<Arc<str>, Arc<str>> = request
         .labels
@@ -481,6 +487,7 @@ pub(crate) fn session_query(request: v1::ListSessionsRequest) -> Result<SessionQ
         return Err(status::invalid("LABELS_TOO_MANY", "labels", problem));
     }
     Ok(SessionQuery {
+        state,
         id_prefix: request.id_prefix.into(),
         subject: optional("subject", &request.subject, Subject::parse)?,
         labels,
@@ -500,37 +507,6 @@ fn moment(
     let problem = || format!("{field} is outside the years 1970 to 9999");
     let invalid = || status::invalid("TIME_INVALID", field, problem());
     read.map(Some).ok_or_else(invalid)
-}
-
-/// Prefix of page tokens in a list ordered by id. In a list ordered by use they start with a time.
-const ID_TOKEN: &str = "id:";
-
-/// Parses the last session of the previous page.
-pub(crate) fn session_page_token(
-    token: &str,
-    order: SessionOrder,
-) -> Result<Option<SessionListPosition>, Refusal> {
-    read_page_token(token, |token| {
-        let (session, at) = match order {
-            SessionOrder::Id => (token.strip_prefix(ID_TOKEN)?, 0),
-            SessionOrder::Newest | SessionOrder::Oldest => {
-                let (time, id) = token.split_once(':')?;
-                (id, u64::from_str_radix(time, 16).ok()?)
-            }
-        };
-        Some(SessionListPosition {
-            session: SessionId::parse(session).ok()?,
-            at: Steady(at),
-        })
-    })
-}
-
-/// Formats the page token after a session.
-pub(crate) fn session_token(place: &SessionListPosition, order: SessionOrder) -> String {
-    match order {
-        SessionOrder::Id => format!("{ID_TOKEN}{}", place.session),
-        _ => format!("{:x}:{}", place.at.0, place.session),
-    }
 }
 
 /// Parses a page token. `None` at the beginning of the list.

@@ -19,9 +19,8 @@ use memoird_store::encoding::timestamp_to_proto;
 use memoird_store::verify::FileCheck;
 use prost::Message;
 
-use super::from::session_token;
 use super::refusal::Refusal;
-use super::{compaction, status, text_or_empty};
+use super::{compaction, session_token, status, text_or_empty};
 use crate::process::Usage;
 
 /// Maximum number of sessions listed in the reply to a sweep.
@@ -48,6 +47,11 @@ pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
         labels: labels(view),
         ttl_class: text_or_empty(options.and_then(|options| options.ttl_class.as_ref())),
         keep_all: options.is_some_and(|options| options.keep_all),
+        ended_at: view.ended.and_then(|(at, _)| time(at)),
+        end_reason: view
+            .ended
+            .map_or(v1::EndReason::Unspecified, |(_, reason)| end_reason(reason))
+            .into(),
     }
 }
 
@@ -200,7 +204,7 @@ pub(crate) fn sessions(
     next: Option<&SessionListPosition>,
     order: SessionOrder,
 ) -> v1::ListSessionsResponse {
-    let next = next.map(|place| session_token(place, order));
+    let next = next.map(|place| session_token::format(place, order));
     v1::ListSessionsResponse {
         sessions,
         next_page_token: next.unwrap_or_default(),

@@ -41,6 +41,7 @@ fn view(status: Option<CompactionStatus>, breaker: BreakerState) -> SessionView 
         last_access,
         expires_at: Some(expires_at),
         breaker,
+        ended: None,
     }
 }
 

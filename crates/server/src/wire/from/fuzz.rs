@@ -8,6 +8,7 @@ use memoird_search::PageToken;
 use tonic::Code;
 
 use super::*;
+use crate::wire::session_token;
 
 #[test]
 fn fuzz_page_tokens() {
@@ -22,6 +23,8 @@ fn fuzz_page_tokens() {
             "7ff0000000000000",
             "8000000000000000",
             "ffffffffffffffff",
+            "n1:-.",
+            "i1:.7:01ARYZ6S410000000000000000:s",
         ],
     };
     target.check(|input| {
@@ -30,11 +33,11 @@ fn fuzz_page_tokens() {
         check_same::<MemoryId>(text);
         check_same::<PageToken>(text);
         for order in [SessionOrder::Newest, SessionOrder::Id] {
-            match session_page_token(text, order) {
+            match session_token::parse(text, order) {
                 Ok(None) => assert_eq!(text, ""),
                 Ok(Some(place)) => {
-                    let written = session_token(&place, order);
-                    let read = session_page_token(&written, order).expect("its own words");
+                    let written = session_token::format(&place, order);
+                    let read = session_token::parse(&written, order).expect("its own words");
                     assert_eq!(read, Some(place));
                 }
                 Err(refusal) => assert_eq!(refusal.code, Code::InvalidArgument),
