@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use memoird_proto::v1::{
     CopySessionRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest,
     GetSessionResponse, HistoryScope, ListSessionsRequest, RewindSessionRequest,
-    RewindSessionResponse, SessionInfo, Turn, UpdateSessionRequest,
+    RewindSessionResponse, SessionInfo, SessionState, Turn, UpdateSessionRequest,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,14 +16,14 @@ use super::choice::{as_map, moment, one_of, request};
 use super::compaction::CompactArgs;
 use super::connect::{ClientArgs, Target};
 use super::erase::{EraseArgs, EraseSubjectArgs};
-use super::list::{self, Age, Ago, Count, ListColumn, Size, Text, Until, with};
+use super::list::{self, Age, Ago, Count, ListColumn, Name, Size, Text, Time, Until, with};
 use super::pages::PAGE_MAX;
 use super::{compaction, erase, json, output, redact, transcript};
 use crate::exit::CliError;
 
 #[derive(Subcommand)]
 pub enum SessionsCommand {
-    /// List live sessions, most recently used first
+    /// List live sessions, most recently used first; with --ended, those that ended
     List(ListArgs),
     /// Show a session and its turns
     Show(ShowArgs),
@@ -56,6 +56,14 @@ pub struct ListArgs {
     #[arg(long, value_name = "N", default_value_t = 100)]
     #[serde(skip)]
     limit: usize,
+    /// Generations that ended, instead of live sessions; needs a journal
+    #[arg(long, conflicts_with = "all")]
+    #[serde(skip)]
+    ended: bool,
+    /// Live sessions and generations that ended; needs a journal
+    #[arg(long)]
+    #[serde(skip)]
+    all: bool,
     /// Only sessions with this id prefix
     #[arg(long, value_name = "PREFIX")]
     id_prefix: Option<String>,
@@ -66,13 +74,13 @@ pub struct ListArgs {
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     #[serde(serialize_with = "as_map")]
     labels: Vec<(String, String)>,
-    /// Only sessions used after this time, such as 2026-01-31
+    /// Only sessions used, or ended, after this time, such as 2026-01-31
     #[arg(long = "used-after", value_name = "TIME", value_parser = moment)]
     updated_after: Option<String>,
-    /// Only sessions used before this time
+    /// Only sessions used, or ended, before this time
     #[arg(long = "used-before", value_name = "TIME", value_parser = moment)]
     updated_before: Option<String>,
-    /// Sort order: most recently used first, longest idle first, or by id
+    /// Sort order: most recently used or ended first, longest ago first, or by id
     #[arg(long, value_parser = one_of("SessionOrder"), default_value = "newest")]
     order: i32,
 }
@@ -146,8 +154,16 @@ pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result
     let target = client.target()?;
     match command {
         SessionsCommand::List(args) => {
-            let request: ListSessionsRequest = request(&args)?;
-            target.list(&request, args.limit, SESSIONS).await
+            let (state, columns) = match (args.ended, args.all) {
+                (true, _) => (SessionState::Ended, ENDED),
+                (_, true) => (SessionState::Any, ALL),
+                _ => (SessionState::Live, SESSIONS),
+            };
+            let request = ListSessionsRequest {
+                state: state.into(),
+                ..request(&args)?
+            };
+            target.list(&request, args.limit, columns).await
         }
         SessionsCommand::Show(args) => show(&target, &args).await,
         SessionsCommand::Compact(args) => compaction::compact(&target, &args).await,
@@ -173,6 +189,27 @@ const SESSIONS: &[ListColumn] = &[
     ("LAST SEQ", "last_seq", Count),
     ("IDLE", "last_access", Age),
     ("EXPIRES IN", "expires_at", Until),
+];
+
+const ENDED: &[ListColumn] = &[
+    ("SESSION", "session_id", Text),
+    ("GENERATION", "generation", Text),
+    ("TURNS", "history_turns", Count),
+    ("SIZE", "history_bytes", Size),
+    ("LAST SEQ", "last_seq", Count),
+    ("ENDED", "ended_at", Time),
+    ("REASON", "end_reason", Name),
+];
+
+const ALL: &[ListColumn] = &[
+    ("SESSION", "session_id", Text),
+    ("GENERATION", "generation", Text),
+    ("TURNS", "history_turns", Count),
+    ("SIZE", "history_bytes", Size),
+    ("LAST SEQ", "last_seq", Count),
+    ("IDLE", "last_access", Age),
+    ("ENDED", "ended_at", Time),
+    ("REASON", "end_reason", Name),
 ];
 
 async fn show(target: &Target, args: &ShowArgs) -> Result<(), CliError> {

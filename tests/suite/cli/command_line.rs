@@ -107,6 +107,21 @@ async fn sessions_command_lists_shows_and_ends() {
         "--json",
     ];
     let old = ask_as(&daemon, &args, "").await.json();
+    let list = ask_as(&daemon, &["sessions", "list", "--ended"], "").await;
+    let lines: Vec<&str> = list.stdout.lines().collect();
+    assert!(lines.len() == 2 && lines[0].ends_with("REASON"), "{list:?}");
+    assert!(
+        lines[1].starts_with("chat/1") && lines[1].ends_with("  ended"),
+        "{list:?}"
+    );
+    assert!(lines[1].contains(generation), "{list:?}");
+    let list = ask_as(&daemon, &["sessions", "list", "--all", "--json"], "").await;
+    let all = list.json();
+    assert_eq!(all["sessions"][0]["end_reason"], "END_REASON_ENDED");
+    assert_eq!(all["sessions"][1]["session_id"], "chat/2");
+    assert_eq!(all["sessions"][1]["ended_at"], Value::Null);
+    let both = ["sessions", "list", "--ended", "--all"];
+    fails(&ask_as(&daemon, &both, "").await, 2, "--all");
     assert_eq!(old["session"], Value::Null);
     assert_eq!(old["turns"].as_array().map(Vec::len), Some(2));
     assert_eq!(
