@@ -46,7 +46,7 @@ REPEATABLE = {
     "DeleteDocument", "DeleteDocuments", "ListDocuments", "ListNamespaces", "BatchDocuments",
 }
 # Calls whose first string may be empty, to select all or to use another field instead.
-EMPTY_FIRST = {"GetMemory", "ListMemories", "ListSubjects", "Recall"}
+EMPTY_FIRST = {"GetMemory", "WatchEvents", "ListMemories", "ListSubjects", "Recall"}
 # Number of parameters that may be positional.
 POSITIONAL = 3
 

@@ -285,7 +285,7 @@ def test_whatever_a_field_is_given_is_sent_or_refused_with_its_name(call):
         ("session_id", "missing", lambda it: it.get_session()),
         ("session_id", "multiple values", lambda it: it.get_session("s", session_id="s")),
         ("rol", "Turn takes; is it role", lambda it: it.append("s", [memoird.Turn(rol=1)])),
-        ("after", "is it after_cursor", lambda it: it.watch_events(after="1-0")),
+        ("after_curser", "is it after_cursor", lambda it: it.watch_events(after_curser="1-0")),
         ("timeout", "a number, not '5'", lambda it: it.get_session("s", timeout="5")),
         ("timeout", "a number, not nan", lambda it: it.get_session("s", timeout=float("nan"))),
     ],
@@ -495,7 +495,7 @@ def test_a_patch_has_a_key_and_is_done_once(client):
     patch = {"allow_missing": True, "expected_state_version": 0, "idempotency_key": "p1"}
     first = client.update_session("patched", {"a": 1}, **patch)
     again = client.update_session("patched", {"a": 1}, **patch)
-    assert (first.duplicate, again.duplicate, again.version) == (False, True, 1)
+    assert (first.duplicate, again.duplicate, again.session.state_version) == (False, True, 1)
     with pytest.raises(errors.IdempotencyKeyReused):
         client.update_session("patched", {"a": 2}, **patch)
 
@@ -1083,7 +1083,7 @@ def test_events_are_streamed(client):
     client.append("watched", [memoird.user("hello")])
     for answer in events:
         if answer.event and answer.event.session_id == "watched":
-            assert answer.event.kind == "created"
+            assert answer.event.created
             break
         client.append("watched", [memoird.user("hello")])
     events.close()

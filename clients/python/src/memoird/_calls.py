@@ -1269,7 +1269,7 @@ class SyncCalls:
 
     def watch_events(
         self,
-        after_cursor: str,
+        after_cursor: str = "",
         all_tenants: bool = False,
         *,
         timeout: float | None = None,
@@ -2199,7 +2199,7 @@ class AsyncCalls:
 
     def watch_events(
         self,
-        after_cursor: str,
+        after_cursor: str = "",
         all_tenants: bool = False,
         *,
         timeout: float | None = None,
