@@ -260,7 +260,10 @@ impl HttpCall {
         }
         let mut body = Vec::new();
         stream::put_end(status, &mut body);
-        self.response(Body::new(Full::new(body.into())))
+        let mut answer = error::whole(body);
+        let content_type = self.codec.content_type(self.style);
+        answer.headers_mut().insert(CONTENT_TYPE, content_type);
+        answer
     }
 
     /// A response with the headers of a success.

@@ -37,6 +37,7 @@ use call::{CallFuture, CallResult, Rejection, ResponseFuture, StreamReset, rende
 use call_metrics::CallMetrics;
 use limits::TenantLimits;
 
+pub(crate) use body::HeldBody;
 pub(crate) use call::GRPC;
 pub(crate) use cors::CorsConfig;
 

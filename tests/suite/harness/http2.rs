@@ -79,7 +79,7 @@ impl Http2 {
     ) -> (usize, h2::Error) {
         let streams = self.streams.clone().ready().await;
         let mut streams = streams.expect("the connection is open");
-        let request = Request::post(format!("http://memoird{path}"));
+        let request = Request::post(format!("http://localhost{path}"));
         let request = request.header("content-type", content_type).body(());
         let sending = streams.send_request(request.expect("a request"), false);
         let (answer, mut request) = sending.expect("a call");

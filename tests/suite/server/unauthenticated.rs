@@ -527,6 +527,7 @@ async fn reply_without_window_updates_is_cancelled_and_released() {
     for (session, window, is_json) in [
         ("small", 0, false),
         ("small", 0, true),
+        ("none", 0, true),
         ("large", 0, false),
         ("large", 0, true),
         ("large", 1, false),

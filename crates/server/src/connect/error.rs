@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD_NO_PAD;
-use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use memoird_proto::prost_reflect::DescriptorPool;
@@ -15,6 +15,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::json::{self, JsonOptions};
+use crate::layers::HeldBody;
 
 /// The messages of error details.
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -105,10 +106,19 @@ pub(super) fn response(status: &Status) -> Response<Body> {
 
 /// The same with this HTTP status.
 pub(super) fn response_with(http_status: StatusCode, status: &Status) -> Response<Body> {
-    let mut answer = Response::new(Body::new(Full::new(text(status).into())));
+    let mut answer = whole(text(status));
     *answer.status_mut() = http_status;
     let json = HeaderValue::from_static("application/json");
     answer.headers_mut().insert(CONTENT_TYPE, json);
+    answer
+}
+
+/// A response with this body. A client that does not read it loses its call, as with other replies.
+pub(super) fn whole(body: Vec<u8>) -> Response<Body> {
+    let length = body.len().into();
+    let body = HeldBody::new(Body::new(Full::new(body.into())), ());
+    let mut answer = Response::new(Body::new(body));
+    answer.headers_mut().insert(CONTENT_LENGTH, length);
     answer
 }
 

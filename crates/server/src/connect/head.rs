@@ -39,7 +39,7 @@ pub(crate) struct HttpProblem {
     status: StatusCode,
     /// A header with the methods or formats of the path.
     accepted: Option<(HeaderName, &'static str)>,
-    refusal: Refusal,
+    refusal: Box<Refusal>,
 }
 
 impl Head {
@@ -106,7 +106,7 @@ impl HttpProblem {
         Self {
             status,
             accepted: None,
-            refusal,
+            refusal: Box::new(refusal),
         }
     }
 
@@ -121,7 +121,7 @@ impl HttpProblem {
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
-        let mut answer = error::response_with(self.status, &Status::from(self.refusal));
+        let mut answer = error::response_with(self.status, &Status::from(*self.refusal));
         if let Some((name, value)) = self.accepted {
             let value = HeaderValue::from_static(value);
             answer.headers_mut().insert(name, value);

@@ -51,7 +51,7 @@ fn error(json: &str) -> (String, String) {
     (error.path, error.problem)
 }
 
-/// Generates messages. Xorshift, so that a seed gives the same messages everywhere.
+/// Generates messages with xorshift: the same seed yields the same messages on every machine.
 struct Generator(u64);
 
 impl Generator {
@@ -125,7 +125,11 @@ impl Generator {
             Kind::Uint64 | Kind::Fixed64 => Proto::U64(bits),
             Kind::Bool => Proto::Bool(low % 2 == 1),
             Kind::String => Proto::String(self.text()),
-            Kind::Bytes => Proto::Bytes(bits.to_le_bytes()[..(low % 9) as usize].to_vec().into()),
+            Kind::Bytes => Proto::Bytes(
+                bits.to_le_bytes()[..usize::try_from(low % 9).unwrap()]
+                    .to_vec()
+                    .into(),
+            ),
             Kind::Message(of) => Proto::Message(self.message(of, depth - 1)),
             Kind::Enum(of) => {
                 let index = usize::try_from(self.below(of.values().len() as u64)).unwrap();
@@ -137,8 +141,8 @@ impl Generator {
     fn text(&mut self) -> String {
         const PIECES: [&str; 8] = ["a", "\"", "\\", "\n", "\u{1}", "ß", "😀", "{\"k\": [1.50]}"];
         let count = self.below(5);
-        let pieces = (0..count).map(|_| PIECES[self.below(8) as usize]);
-        pieces.collect()
+        let piece = |_| PIECES[usize::try_from(self.below(8)).unwrap()];
+        (0..count).map(piece).collect()
     }
 }
 
@@ -197,7 +201,7 @@ fn contract_uses_only_well_known_messages_with_a_short_json_form() {
         .filter(is_well_known)
         .map(|message| message.name().to_owned())
         .collect();
-    // A `Struct` in a request would be a tree, whose size is not that of the request.
+    // `DynamicMessage` parses these. A `Struct` would become a tree larger than its text.
     let known = ["Duration", "FieldMask", "Timestamp"];
     assert!(used.iter().all(|name| known.contains(&&**name)), "{used:?}");
 }
