@@ -171,6 +171,7 @@ async fn json_of_many_tiny_values_uses_no_more_than_its_bytes() {
     let before = daemon.resident_bytes();
     let deep = 4_000_000;
     let bombs = [
+        format!(r#"{{"turns": [{}{{}}]}}"#, "{},".repeat(2_600_000)),
         format!("{}1{}", "[".repeat(deep), "]".repeat(deep)),
         format!(r#"{{"sessionId": {}}}"#, "[".repeat(deep)),
         format!(r#"{{"turns": [{}]}}"#, r#"{"metadata": {"#.repeat(500_000)),

@@ -26,6 +26,11 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Up to this number, a float can represent every integer.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
+/// Maximum number of embedded messages and map entries in a request.
+///
+/// An empty message grows from 2 bytes of JSON to hundreds when it is decoded. Calls need far fewer.
+const MESSAGES_MAX: usize = 1 << 18;
+
 /// Maximum length in bytes of an invalid value in an error.
 const SHOWN_BYTES_MAX: usize = 60;
 
@@ -50,8 +55,11 @@ pub(crate) fn parse(
     encoded: &mut Vec<u8>,
 ) -> Result<(), JsonError> {
     encoded.reserve(json.len());
-    let path = Vec::new();
-    let mut parser = Parser { encoded, path };
+    let mut parser = Parser {
+        encoded,
+        path: Vec::new(),
+        messages: 0,
+    };
     let mut input = serde_json::Deserializer::from_slice(json);
     let seed = MessageSeed {
         parser: &mut parser,
@@ -68,6 +76,8 @@ struct Parser<'a> {
     encoded: &'a mut Vec<u8>,
     /// Steps to the value that is being parsed. After an error, to the invalid one.
     path: Vec<JsonStep>,
+    /// Embedded messages and map entries that have been parsed.
+    messages: usize,
 }
 
 enum JsonStep {
@@ -141,13 +151,22 @@ impl Parser<'_> {
         encode_varint(value, self.encoded);
     }
 
-    /// Begins an embedded message. [`Self::end`] inserts its length.
+    /// Begins an embedded message, unless there are too many.
+    fn begin_message(&mut self, field: &FieldDescriptor) -> Result<usize, String> {
+        self.messages += 1;
+        if self.messages > MESSAGES_MAX {
+            return Err(format!("the request has more than {MESSAGES_MAX} objects"));
+        }
+        Ok(self.begin(field))
+    }
+
+    /// Begins a value with a length, which [`Self::end`] inserts.
     fn begin(&mut self, field: &FieldDescriptor) -> usize {
         self.key(field, WireType::LengthDelimited);
         self.encoded.len()
     }
 
-    /// Inserts the length of the embedded message that begins at `start`.
+    /// Inserts the length of the value that begins at `start`.
     fn end(&mut self, start: usize) {
         let mut length = Vec::with_capacity(5);
         encode_varint((self.encoded.len() - start) as u64, &mut length);
@@ -467,7 +486,7 @@ impl<'de> Visitor<'de> for MapVisitor<'_, '_> {
         let value_field = self.entry.map_entry_value_field();
         while let Some(name) = map.next_key::<String>()? {
             parser.path.push(JsonStep::Name(name.clone()));
-            let start = parser.begin(field);
+            let start = parser.begin_message(field).map_err(Error::custom)?;
             parser
                 .put_map_key(&key_field, &name)
                 .map_err(Error::custom)?;
@@ -494,7 +513,7 @@ impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_> {
         } = self;
         match kind {
             Kind::Message(message) => {
-                let start = parser.begin(field);
+                let start = parser.begin_message(field).map_err(Error::custom)?;
                 MessageSeed { parser, message }.deserialize(deserializer)?;
                 parser.end(start);
             }
