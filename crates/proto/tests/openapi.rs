@@ -14,6 +14,10 @@ use serde::de::DeserializeSeed;
 use serde_json::{Map, Value, json};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+const PAGES: [&str; 2] = [
+    include_str!("../../../README.md"),
+    include_str!("../../../docs/http.md"),
+];
 const ERRORS: &str = include_str!("../../../docs/errors.md");
 
 /// Set to write the file.
@@ -454,4 +458,20 @@ fn committed_openapi_file_is_current() {
         committed == text,
         "docs/openapi.json is out of date; run: {COMMAND}"
     );
+}
+
+#[test]
+fn paths_in_the_documentation_exist() {
+    let document = document();
+    let paths = PAGES
+        .iter()
+        .flat_map(|page| page.split("/memoird.v1.").skip(1));
+    let mut known = 0;
+    for rest in paths.filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase())) {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '/');
+        let path = format!("/memoird.v1.{}", &rest[..end.unwrap_or(rest.len())]);
+        assert!(document["paths"][&path].is_object(), "{path}");
+        known += 1;
+    }
+    assert!(known >= 4, "{known}");
 }
