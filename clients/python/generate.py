@@ -19,6 +19,8 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 HERE = pathlib.Path(__file__).parent
 PROTO = HERE.parent.parent / "proto"
 FILES = ["common", "document", "memory", "session"]
+# The same, and a file without messages that the others import.
+STUBS = ["options", *FILES]
 SERVICES = {"SessionService", "MemoryService", "DocumentService"}
 GENERATED = '"""{}\n\nGenerated from the contract by generate.py."""\n'
 
@@ -397,7 +399,7 @@ def generated():
     """Returns the text of every generated file by its path in `src/memoird`."""
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        names = [f"memoird/v1/{name}.proto" for name in FILES]
+        names = [f"memoird/v1/{name}.proto" for name in STUBS]
         subprocess.run(
             [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}", f"--python_out={scratch}",
              "--include_imports", "--include_source_info",
@@ -407,7 +409,7 @@ def generated():
         descriptors = descriptor_pb2.FileDescriptorSet.FromString((scratch / "set").read_bytes())
         stubs = {
             f"v1/{name}_pb2.py": (scratch / f"memoird/v1/{name}_pb2.py").read_text()
-            for name in FILES
+            for name in STUBS
         }
     contract = Contract(descriptors)
     return {

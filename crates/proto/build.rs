@@ -8,14 +8,14 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use prost::Message;
 use prost_build::Config;
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
 const PACKAGE: &str = "memoird.v1";
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
+    "memoird/v1/options.proto",
     "memoird/v1/common.proto",
     "memoird/v1/document.proto",
     "memoird/v1/memory.proto",
@@ -49,8 +49,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = told("OUT_DIR")?;
     println!("cargo:rerun-if-changed={}", root.display());
 
-    let plain = protox::compile(FILES, [&root])?;
-    std::fs::write(out.join("descriptors.bin"), plain.encode_to_vec())?;
+    let mut compiler = protox::Compiler::new([&root])?;
+    compiler.include_source_info(true).include_imports(true);
+    compiler.open_files(FILES)?;
+    let plain = compiler.file_descriptor_set();
+    // `plain` lacks the options that the contract defines.
+    let encoded = compiler.encode_file_descriptor_set();
+    std::fs::write(out.join("descriptors.bin"), encoded)?;
 
     let bindings = || {
         // Ordered maps, so that the same turn always has the same encoding.

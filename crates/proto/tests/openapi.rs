@@ -68,7 +68,7 @@ const EXAMPLES: [(&str, &str); 14] = [
     ("id", r#""01JZ8M6Q4C0000000000000000""#),
 ];
 
-/// Comments of a file by the path of what they are about.
+/// Comments of a file by the path of their declaration.
 struct Comments(BTreeMap<Vec<i32>, String>);
 
 impl Comments {
@@ -120,7 +120,8 @@ fn named(name: &str) -> Value {
 
 fn has_json(field: &FieldDescriptor) -> bool {
     let option = DESCRIPTOR_POOL.get_extension_by_name(&format!("{PACKAGE}.json"));
-    option.is_some_and(|option| field.options().has_extension(&option))
+    let is_set = |option| field.options().get_extension(&option).as_bool();
+    option.and_then(is_set) == Some(true)
 }
 
 /// The schemas of all messages and enums that calls use, by name.

@@ -35,7 +35,7 @@ fn has_json(field: &FieldDescriptor) -> bool {
             .all_messages()
             .flat_map(|message| message.fields().collect::<Vec<_>>());
         fields
-            .filter(|field| field.options().has_extension(&option))
+            .filter(|field| field.options().get_extension(&option).as_bool() == Some(true))
             .map(|field| field.full_name().to_owned())
             .collect()
     });

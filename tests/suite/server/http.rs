@@ -601,3 +601,28 @@ async fn description_of_the_api_is_served_with_a_key() {
         (401, "unauthenticated".into(), "NO_KEY".into())
     );
 }
+
+#[tokio::test]
+async fn json_of_fields_may_be_inline() {
+    let daemon = Daemon::start().await;
+    let mut client = http1(&daemon, "").await;
+    let body = r#"{"sessionId": "chat", "format": "MESSAGE_FORMAT_ANTHROPIC", "messagesJson": [
+        {"role": "user", "content": "hi", "memoird_client_json": {"big": 12345678901234567890.10}}
+    ]}"#;
+    client.call_text(APPEND, "", body.as_bytes()).await.ok();
+    let body = br#"{"sessionId": "chat", "format": "MESSAGE_FORMAT_ANTHROPIC"}"#;
+    let standard = client.call_text(HISTORY, "", body).await.ok();
+    let text = standard["messagesJson"].as_str().expect("a string");
+    let header = "memoird-inline-json: true\r\n";
+    let inline = client.call_text(HISTORY, header, body).await;
+    let messages: Value = serde_json::from_str(text).expect("JSON");
+    assert_eq!(inline.ok()["messagesJson"], messages);
+    let text = String::from_utf8(inline.body).expect("UTF-8");
+    let kept = r#""clientJson":{"big":12345678901234567890.10}"#;
+    assert!(text.contains(kept), "{text}");
+    let wrong = br#"{"sessionId": "chat", "messagesJson": [{"role"]}"#;
+    let reply = client.call_text(APPEND, "", wrong).await;
+    assert_eq!(reply.error().2, "REQUEST_MALFORMED");
+    let field = &reply.json()["details"][0]["debug"]["metadata"]["field"];
+    assert_eq!(field, "messages_json");
+}

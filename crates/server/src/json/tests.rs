@@ -376,3 +376,55 @@ fn json_is_written_without_blanks_between_tokens() {
     );
     assert_eq!(out, br#"{"a b":[1.50,"\" c \\","d"]}"#);
 }
+
+#[test]
+fn fields_that_contain_json_are_marked() {
+    let fields = DESCRIPTOR_POOL
+        .all_messages()
+        .filter(|message| message.package_name() == memoird_proto::PACKAGE)
+        .flat_map(|message| message.fields().collect::<Vec<_>>());
+    let mut marked = 0;
+    for field in fields.filter(|field| field.kind() == Kind::String) {
+        let is_named_so = field.name() == "json" || field.name().ends_with("_json");
+        assert_eq!(has_json(&field), is_named_so, "{}", field.full_name());
+        marked += usize::from(is_named_so);
+    }
+    assert!(marked > 10, "{marked}");
+}
+
+#[test]
+fn inline_json_keeps_digits_and_order() {
+    let of = DESCRIPTOR_POOL.get_message_by_name("memoird.v1.Part");
+    let of = of.expect("a message with extra_json");
+    let inline = JsonOptions { inlines_json: true };
+    for (sent, string, replied) in [
+        (
+            r#"{"b": 1.50, "a": 12345678901234567890}"#,
+            r#"{"b":1.50,"a":12345678901234567890}"#,
+            None,
+        ),
+        ("[ 1e5 , \"a b\" ]", r#"[1e5,"a b"]"#, None),
+        ("-0.0", "-0.0", None),
+        ("true", "true", None),
+        // A string is that of the field, whatever it contains.
+        (r#""{\"a\": 1}""#, r#"{"a": 1}"#, Some(r#"{"a":1}"#)),
+        (r#""\"text\"""#, r#""text""#, Some(r#""\"text\"""#)),
+        (r#""null""#, "null", Some(r#""null""#)),
+        (r#""not JSON""#, "not JSON", Some(r#""not JSON""#)),
+        (r#""{""#, "{", Some(r#""{""#)),
+    ] {
+        let parsed = encoded(&format!("{{\"extraJson\": {sent}}}"), &of);
+        let standard = written(&parsed, &of, JsonOptions::default());
+        let expected = json!({ "extraJson": string }).to_string();
+        assert_eq!(standard, expected, "{sent}");
+        let expected = format!("{{\"extraJson\":{}}}", replied.unwrap_or(string));
+        assert_eq!(written(&parsed, &of, inline), expected, "{sent}");
+    }
+    for wrong in ["{", "[1,]", "tru", "01"] {
+        let json = format!("{{\"extraJson\": {wrong}}}");
+        assert!(
+            parse(json.as_bytes(), &of, &mut Vec::new()).is_err(),
+            "{wrong}"
+        );
+    }
+}

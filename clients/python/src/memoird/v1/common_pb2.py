@@ -13,9 +13,10 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from memoird.v1 import options_pb2 as memoird_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17memoird/v1/common.proto\x12\nmemoird.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x92\x03\n\x04Turn\x12\x1e\n\x04role\x18\x01 \x01(\x0e\x32\x10.memoird.v1.Role\x12\x1f\n\x05parts\x18\x02 \x03(\x0b\x32\x10.memoird.v1.Part\x12-\n\ttimestamp\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03seq\x18\x04 \x01(\x04\x12\x15\n\x08salience\x18\x05 \x01(\x02H\x00\x88\x01\x01\x12\x0e\n\x06pinned\x18\x06 \x01(\x08\x12\x30\n\x08metadata\x18\x07 \x03(\x0b\x32\x1e.memoird.v1.Turn.MetadataEntry\x12\x12\n\nextra_json\x18\x08 \x01(\t\x12)\n\x06\x66ormat\x18\t \x01(\x0e\x32\x19.memoird.v1.MessageFormat\x12\x0f\n\x07removed\x18\n \x01(\x08\x12\x11\n\tclient_id\x18\x0b \x01(\t\x12\x13\n\x0b\x63lient_json\x18\x0c \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_salience\"\xd8\x01\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\'\n\x08tool_use\x18\x02 \x01(\x0b\x32\x13.memoird.v1.ToolUseH\x00\x12-\n\x0btool_result\x18\x03 \x01(\x0b\x32\x16.memoird.v1.ToolResultH\x00\x12\"\n\x05media\x18\x04 \x01(\x0b\x32\x11.memoird.v1.MediaH\x00\x12(\n\x08thinking\x18\x05 \x01(\x0b\x32\x14.memoird.v1.ThinkingH\x00\x12\x12\n\nextra_json\x18\x06 \x01(\tB\x06\n\x04part\"7\n\x07ToolUse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\ninput_json\x18\x03 \x01(\t\"e\n\nToolResult\x12\x13\n\x0btool_use_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x1f\n\x05parts\x18\x03 \x03(\x0b\x32\x10.memoird.v1.Part\x12\x10\n\x08is_error\x18\x04 \x01(\x08\"R\n\x05Media\x12\x12\n\nmedia_type\x18\x01 \x01(\t\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\r\n\x03uri\x18\x03 \x01(\tH\x00\x12\x0c\n\x04name\x18\x04 \x01(\tB\x08\n\x06source\"=\n\x08Thinking\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\t\x12\x10\n\x08redacted\x18\x03 \x01(\x08\"\x82\x01\n\nModelUsage\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cinput_tokens\x18\x02 \x01(\x04\x12\x15\n\routput_tokens\x18\x03 \x01(\x04\x12\x19\n\x11\x63\x61\x63he_read_tokens\x18\x04 \x01(\x04\x12\x1d\n\x15\x63\x61\x63he_creation_tokens\x18\x05 \x01(\x04\"\xda\x01\n\x06\x42udget\x12\x1b\n\x0e\x63ontext_window\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x1d\n\x10max_reply_tokens\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x1c\n\x0fsafety_headroom\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12!\n\x14tool_result_headroom\x18\x04 \x01(\x04H\x03\x88\x01\x01\x42\x11\n\x0f_context_windowB\x13\n\x11_max_reply_tokensB\x12\n\x10_safety_headroomB\x17\n\x15_tool_result_headroom\"\xd3\x01\n\x0cWindowPolicy\x12\x33\n\x0esliding_window\x18\x01 \x01(\x0b\x32\x19.memoird.v1.SlidingWindowH\x00\x12)\n\thead_tail\x18\x02 \x01(\x0b\x32\x14.memoird.v1.HeadTailH\x00\x12/\n\x0ctoken_budget\x18\x03 \x01(\x0b\x32\x17.memoird.v1.TokenBudgetH\x00\x12(\n\x08salience\x18\x04 \x01(\x0b\x32\x14.memoird.v1.SalienceH\x00\x42\x08\n\x06policy\"\x1e\n\rSlidingWindow\x12\r\n\x05turns\x18\x01 \x01(\r\"\x19\n\x08HeadTail\x12\r\n\x05turns\x18\x01 \x01(\r\"\r\n\x0bTokenBudget\"\n\n\x08Salience*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x12\n\x0eROLE_ASSISTANT\x10\x02\x12\r\n\tROLE_TOOL\x10\x03\x12\x0f\n\x0bROLE_SYSTEM\x10\x04*\x8d\x01\n\rMessageFormat\x12\x1e\n\x1aMESSAGE_FORMAT_UNSPECIFIED\x10\x00\x12\x19\n\x15MESSAGE_FORMAT_OPENAI\x10\x01\x12#\n\x1fMESSAGE_FORMAT_OPENAI_RESPONSES\x10\x02\x12\x1c\n\x18MESSAGE_FORMAT_ANTHROPIC\x10\x03*\x9c\x01\n\tEndReason\x12\x1a\n\x16\x45ND_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45ND_REASON_EXPIRED\x10\x01\x12\x16\n\x12\x45ND_REASON_EVICTED\x10\x02\x12\x14\n\x10\x45ND_REASON_ENDED\x10\x03\x12\x14\n\x10\x45ND_REASON_RESET\x10\x04\x12\x17\n\x13\x45ND_REASON_SHUTDOWN\x10\x05\x42\x31\n\nmemoird.v1P\x01Z\x14memoird/v1;memoirdv1\xaa\x02\nMemoird.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17memoird/v1/common.proto\x12\nmemoird.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18memoird/v1/options.proto\"\x9e\x03\n\x04Turn\x12\x1e\n\x04role\x18\x01 \x01(\x0e\x32\x10.memoird.v1.Role\x12\x1f\n\x05parts\x18\x02 \x03(\x0b\x32\x10.memoird.v1.Part\x12-\n\ttimestamp\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03seq\x18\x04 \x01(\x04\x12\x15\n\x08salience\x18\x05 \x01(\x02H\x00\x88\x01\x01\x12\x0e\n\x06pinned\x18\x06 \x01(\x08\x12\x30\n\x08metadata\x18\x07 \x03(\x0b\x32\x1e.memoird.v1.Turn.MetadataEntry\x12\x18\n\nextra_json\x18\x08 \x01(\tB\x04\xe8\xe1\x18\x01\x12)\n\x06\x66ormat\x18\t \x01(\x0e\x32\x19.memoird.v1.MessageFormat\x12\x0f\n\x07removed\x18\n \x01(\x08\x12\x11\n\tclient_id\x18\x0b \x01(\t\x12\x19\n\x0b\x63lient_json\x18\x0c \x01(\tB\x04\xe8\xe1\x18\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_salience\"\xde\x01\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\'\n\x08tool_use\x18\x02 \x01(\x0b\x32\x13.memoird.v1.ToolUseH\x00\x12-\n\x0btool_result\x18\x03 \x01(\x0b\x32\x16.memoird.v1.ToolResultH\x00\x12\"\n\x05media\x18\x04 \x01(\x0b\x32\x11.memoird.v1.MediaH\x00\x12(\n\x08thinking\x18\x05 \x01(\x0b\x32\x14.memoird.v1.ThinkingH\x00\x12\x18\n\nextra_json\x18\x06 \x01(\tB\x04\xe8\xe1\x18\x01\x42\x06\n\x04part\"=\n\x07ToolUse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x18\n\ninput_json\x18\x03 \x01(\tB\x04\xe8\xe1\x18\x01\"e\n\nToolResult\x12\x13\n\x0btool_use_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x1f\n\x05parts\x18\x03 \x03(\x0b\x32\x10.memoird.v1.Part\x12\x10\n\x08is_error\x18\x04 \x01(\x08\"R\n\x05Media\x12\x12\n\nmedia_type\x18\x01 \x01(\t\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\r\n\x03uri\x18\x03 \x01(\tH\x00\x12\x0c\n\x04name\x18\x04 \x01(\tB\x08\n\x06source\"=\n\x08Thinking\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\t\x12\x10\n\x08redacted\x18\x03 \x01(\x08\"\x82\x01\n\nModelUsage\x12\r\n\x05model\x18\x01 \x01(\t\x12\x14\n\x0cinput_tokens\x18\x02 \x01(\x04\x12\x15\n\routput_tokens\x18\x03 \x01(\x04\x12\x19\n\x11\x63\x61\x63he_read_tokens\x18\x04 \x01(\x04\x12\x1d\n\x15\x63\x61\x63he_creation_tokens\x18\x05 \x01(\x04\"\xda\x01\n\x06\x42udget\x12\x1b\n\x0e\x63ontext_window\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x1d\n\x10max_reply_tokens\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x1c\n\x0fsafety_headroom\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12!\n\x14tool_result_headroom\x18\x04 \x01(\x04H\x03\x88\x01\x01\x42\x11\n\x0f_context_windowB\x13\n\x11_max_reply_tokensB\x12\n\x10_safety_headroomB\x17\n\x15_tool_result_headroom\"\xd3\x01\n\x0cWindowPolicy\x12\x33\n\x0esliding_window\x18\x01 \x01(\x0b\x32\x19.memoird.v1.SlidingWindowH\x00\x12)\n\thead_tail\x18\x02 \x01(\x0b\x32\x14.memoird.v1.HeadTailH\x00\x12/\n\x0ctoken_budget\x18\x03 \x01(\x0b\x32\x17.memoird.v1.TokenBudgetH\x00\x12(\n\x08salience\x18\x04 \x01(\x0b\x32\x14.memoird.v1.SalienceH\x00\x42\x08\n\x06policy\"\x1e\n\rSlidingWindow\x12\r\n\x05turns\x18\x01 \x01(\r\"\x19\n\x08HeadTail\x12\r\n\x05turns\x18\x01 \x01(\r\"\r\n\x0bTokenBudget\"\n\n\x08Salience*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x12\n\x0eROLE_ASSISTANT\x10\x02\x12\r\n\tROLE_TOOL\x10\x03\x12\x0f\n\x0bROLE_SYSTEM\x10\x04*\x8d\x01\n\rMessageFormat\x12\x1e\n\x1aMESSAGE_FORMAT_UNSPECIFIED\x10\x00\x12\x19\n\x15MESSAGE_FORMAT_OPENAI\x10\x01\x12#\n\x1fMESSAGE_FORMAT_OPENAI_RESPONSES\x10\x02\x12\x1c\n\x18MESSAGE_FORMAT_ANTHROPIC\x10\x03*\x9c\x01\n\tEndReason\x12\x1a\n\x16\x45ND_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45ND_REASON_EXPIRED\x10\x01\x12\x16\n\x12\x45ND_REASON_EVICTED\x10\x02\x12\x14\n\x10\x45ND_REASON_ENDED\x10\x03\x12\x14\n\x10\x45ND_REASON_RESET\x10\x04\x12\x17\n\x13\x45ND_REASON_SHUTDOWN\x10\x05\x42\x31\n\nmemoird.v1P\x01Z\x14memoird/v1;memoirdv1\xaa\x02\nMemoird.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -25,38 +26,46 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['DESCRIPTOR']._serialized_options = b'\n\nmemoird.v1P\001Z\024memoird/v1;memoirdv1\252\002\nMemoird.V1'
   _globals['_TURN_METADATAENTRY']._options = None
   _globals['_TURN_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_ROLE']._serialized_start=1657
-  _globals['_ROLE']._serialized_end=1752
-  _globals['_MESSAGEFORMAT']._serialized_start=1755
-  _globals['_MESSAGEFORMAT']._serialized_end=1896
-  _globals['_ENDREASON']._serialized_start=1899
-  _globals['_ENDREASON']._serialized_end=2055
-  _globals['_TURN']._serialized_start=73
-  _globals['_TURN']._serialized_end=475
-  _globals['_TURN_METADATAENTRY']._serialized_start=415
-  _globals['_TURN_METADATAENTRY']._serialized_end=462
-  _globals['_PART']._serialized_start=478
-  _globals['_PART']._serialized_end=694
-  _globals['_TOOLUSE']._serialized_start=696
-  _globals['_TOOLUSE']._serialized_end=751
-  _globals['_TOOLRESULT']._serialized_start=753
-  _globals['_TOOLRESULT']._serialized_end=854
-  _globals['_MEDIA']._serialized_start=856
-  _globals['_MEDIA']._serialized_end=938
-  _globals['_THINKING']._serialized_start=940
-  _globals['_THINKING']._serialized_end=1001
-  _globals['_MODELUSAGE']._serialized_start=1004
-  _globals['_MODELUSAGE']._serialized_end=1134
-  _globals['_BUDGET']._serialized_start=1137
-  _globals['_BUDGET']._serialized_end=1355
-  _globals['_WINDOWPOLICY']._serialized_start=1358
-  _globals['_WINDOWPOLICY']._serialized_end=1569
-  _globals['_SLIDINGWINDOW']._serialized_start=1571
-  _globals['_SLIDINGWINDOW']._serialized_end=1601
-  _globals['_HEADTAIL']._serialized_start=1603
-  _globals['_HEADTAIL']._serialized_end=1628
-  _globals['_TOKENBUDGET']._serialized_start=1630
-  _globals['_TOKENBUDGET']._serialized_end=1643
-  _globals['_SALIENCE']._serialized_start=1645
-  _globals['_SALIENCE']._serialized_end=1655
+  _globals['_TURN'].fields_by_name['extra_json']._options = None
+  _globals['_TURN'].fields_by_name['extra_json']._serialized_options = b'\350\341\030\001'
+  _globals['_TURN'].fields_by_name['client_json']._options = None
+  _globals['_TURN'].fields_by_name['client_json']._serialized_options = b'\350\341\030\001'
+  _globals['_PART'].fields_by_name['extra_json']._options = None
+  _globals['_PART'].fields_by_name['extra_json']._serialized_options = b'\350\341\030\001'
+  _globals['_TOOLUSE'].fields_by_name['input_json']._options = None
+  _globals['_TOOLUSE'].fields_by_name['input_json']._serialized_options = b'\350\341\030\001'
+  _globals['_ROLE']._serialized_start=1707
+  _globals['_ROLE']._serialized_end=1802
+  _globals['_MESSAGEFORMAT']._serialized_start=1805
+  _globals['_MESSAGEFORMAT']._serialized_end=1946
+  _globals['_ENDREASON']._serialized_start=1949
+  _globals['_ENDREASON']._serialized_end=2105
+  _globals['_TURN']._serialized_start=99
+  _globals['_TURN']._serialized_end=513
+  _globals['_TURN_METADATAENTRY']._serialized_start=453
+  _globals['_TURN_METADATAENTRY']._serialized_end=500
+  _globals['_PART']._serialized_start=516
+  _globals['_PART']._serialized_end=738
+  _globals['_TOOLUSE']._serialized_start=740
+  _globals['_TOOLUSE']._serialized_end=801
+  _globals['_TOOLRESULT']._serialized_start=803
+  _globals['_TOOLRESULT']._serialized_end=904
+  _globals['_MEDIA']._serialized_start=906
+  _globals['_MEDIA']._serialized_end=988
+  _globals['_THINKING']._serialized_start=990
+  _globals['_THINKING']._serialized_end=1051
+  _globals['_MODELUSAGE']._serialized_start=1054
+  _globals['_MODELUSAGE']._serialized_end=1184
+  _globals['_BUDGET']._serialized_start=1187
+  _globals['_BUDGET']._serialized_end=1405
+  _globals['_WINDOWPOLICY']._serialized_start=1408
+  _globals['_WINDOWPOLICY']._serialized_end=1619
+  _globals['_SLIDINGWINDOW']._serialized_start=1621
+  _globals['_SLIDINGWINDOW']._serialized_end=1651
+  _globals['_HEADTAIL']._serialized_start=1653
+  _globals['_HEADTAIL']._serialized_end=1678
+  _globals['_TOKENBUDGET']._serialized_start=1680
+  _globals['_TOKENBUDGET']._serialized_end=1693
+  _globals['_SALIENCE']._serialized_start=1695
+  _globals['_SALIENCE']._serialized_end=1705
 # @@protoc_insertion_point(module_scope)

@@ -14,9 +14,10 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from memoird.v1 import options_pb2 as memoird_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19memoird/v1/document.proto\x12\nmemoird.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\x02\n\x08\x44ocument\x12\x11\n\tnamespace\x18\x01 \x03(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x04json\x18\x03 \x01(\tH\x00\x12\x0f\n\x05\x62ytes\x18\x04 \x01(\x0cH\x00\x12\x0f\n\x07version\x18\x05 \x01(\x04\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04size\x18\t \x01(\x04\x42\x07\n\x05value\"\\\n\x12GetDocumentRequest\x12\x11\n\tnamespace\x18\x01 \x03(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"=\n\x13GetDocumentResponse\x12&\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x14.memoird.v1.Document\"\xd3\x01\n\x12PutDocumentRequest\x12\x11\n\tnamespace\x18\x01 \x03(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x04json\x18\x03 \x01(\tH\x00\x12\x0f\n\x05\x62ytes\x18\x04 \x01(\x0cH\x00\x12\x1d\n\x10\x65xpected_version\x18\x05 \x01(\x04H\x01\x88\x01\x01\x12&\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fidempotency_key\x18\x07 \x01(\tB\x07\n\x05valueB\x13\n\x11_expected_version\"P\n\x13PutDocumentResponse\x12&\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x14.memoird.v1.Document\x12\x11\n\tduplicate\x18\x02 \x01(\x08\"k\n\x15\x44\x65leteDocumentRequest\x12\x11\n\tnamespace\x18\x01 \x03(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x1d\n\x10\x65xpected_version\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x13\n\x11_expected_version\")\n\x16\x44\x65leteDocumentResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x08\"\x94\x01\n\x16\x44\x65leteDocumentsRequest\x12\x18\n\x10namespace_prefix\x18\x01 \x03(\t\x12\x17\n\x0f\x65xact_namespace\x18\x02 \x01(\x08\x12\x12\n\nkey_prefix\x18\x03 \x01(\t\x12\x10\n\x08key_from\x18\x04 \x01(\t\x12\x12\n\nkey_before\x18\x05 \x01(\t\x12\r\n\x05\x65rase\x18\x06 \x01(\x08\":\n\x17\x44\x65leteDocumentsResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x04\x12\x0e\n\x06\x65rased\x18\x02 \x01(\x08\"\x83\x02\n\x14ListDocumentsRequest\x12\x18\n\x10namespace_prefix\x18\x01 \x03(\t\x12\x17\n\x0f\x65xact_namespace\x18\x02 \x01(\x08\x12\x12\n\nkey_prefix\x18\x03 \x01(\t\x12\x10\n\x08key_from\x18\x04 \x01(\t\x12\x12\n\nkey_before\x18\x05 \x01(\t\x12\x13\n\x0b\x66ilter_json\x18\x06 \x01(\t\x12\x12\n\ndescending\x18\x07 \x01(\x08\x12\x1b\n\x0einclude_values\x18\x08 \x01(\x08H\x00\x88\x01\x01\x12\x11\n\tpage_size\x18\t \x01(\r\x12\x12\n\npage_token\x18\n \x01(\tB\x11\n\x0f_include_values\"Y\n\x15ListDocumentsResponse\x12\'\n\tdocuments\x18\x01 \x03(\x0b\x32\x14.memoird.v1.Document\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"q\n\x15ListNamespacesRequest\x12\x0e\n\x06prefix\x18\x01 \x03(\t\x12\x0e\n\x06suffix\x18\x02 \x03(\t\x12\x11\n\tmax_depth\x18\x03 \x01(\r\x12\x11\n\tpage_size\x18\x04 \x01(\r\x12\x12\n\npage_token\x18\x05 \x01(\t\"\\\n\x16ListNamespacesResponse\x12)\n\nnamespaces\x18\x01 \x03(\x0b\x32\x15.memoird.v1.Namespace\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1a\n\tNamespace\x12\r\n\x05parts\x18\x01 \x03(\t\"J\n\x15\x42\x61tchDocumentsRequest\x12\x31\n\noperations\x18\x01 \x03(\x0b\x32\x1d.memoird.v1.DocumentOperation\"\xb3\x01\n\x11\x44ocumentOperation\x12-\n\x03get\x18\x01 \x01(\x0b\x32\x1e.memoird.v1.GetDocumentRequestH\x00\x12-\n\x03put\x18\x02 \x01(\x0b\x32\x1e.memoird.v1.PutDocumentRequestH\x00\x12\x33\n\x06\x64\x65lete\x18\x03 \x01(\x0b\x32!.memoird.v1.DeleteDocumentRequestH\x00\x42\x0b\n\toperation\"E\n\x16\x42\x61tchDocumentsResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.memoird.v1.DocumentResult\"\\\n\x0e\x44ocumentResult\x12&\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x14.memoird.v1.Document\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x08\x12\x11\n\tduplicate\x18\x03 \x01(\x08\x32\xee\x04\n\x0f\x44ocumentService\x12N\n\x0bGetDocument\x12\x1e.memoird.v1.GetDocumentRequest\x1a\x1f.memoird.v1.GetDocumentResponse\x12N\n\x0bPutDocument\x12\x1e.memoird.v1.PutDocumentRequest\x1a\x1f.memoird.v1.PutDocumentResponse\x12W\n\x0e\x44\x65leteDocument\x12!.memoird.v1.DeleteDocumentRequest\x1a\".memoird.v1.DeleteDocumentResponse\x12Z\n\x0f\x44\x65leteDocuments\x12\".memoird.v1.DeleteDocumentsRequest\x1a#.memoird.v1.DeleteDocumentsResponse\x12T\n\rListDocuments\x12 .memoird.v1.ListDocumentsRequest\x1a!.memoird.v1.ListDocumentsResponse\x12W\n\x0eListNamespaces\x12!.memoird.v1.ListNamespacesRequest\x1a\".memoird.v1.ListNamespacesResponse\x12W\n\x0e\x42\x61tchDocuments\x12!.memoird.v1.BatchDocumentsRequest\x1a\".memoird.v1.BatchDocumentsResponseB1\n\nmemoird.v1P\x01Z\x14memoird/v1;memoirdv1\xaa\x02\nMemoird.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19memoird/v1/document.proto\x12\nmemoird.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18memoird/v1/options.proto\"\x89\x02\n\x08\x44ocument\x12\x11\n\tnamespace\x18\x01 \x03(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x14\n\x04json\x18\x03 \x01(\tB\x04\xe8\xe1\x18\x01H\x00\x12\x0f\n\x05\x62ytes\x18\x04 \x01(\x0cH\x00\x12\x0f\n\x07version\x18\x05 \x01(\x04\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04size\x18\t \x01(\x04\x42\x07\n\x05value\"\\\n\x12GetDocumentRequest\x12\x11\n\tnamespace\x18\x01 \x03(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"=\n\x13GetDocumentResponse\x12&\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x14.memoird.v1.Document\"\xd9\x01\n\x12PutDocumentRequest\x12\x11\n\tnamespace\x18\x01 \x03(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x14\n\x04json\x18\x03 \x01(\tB\x04\xe8\xe1\x18\x01H\x00\x12\x0f\n\x05\x62ytes\x18\x04 \x01(\x0cH\x00\x12\x1d\n\x10\x65xpected_version\x18\x05 \x01(\x04H\x01\x88\x01\x01\x12&\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fidempotency_key\x18\x07 \x01(\tB\x07\n\x05valueB\x13\n\x11_expected_version\"P\n\x13PutDocumentResponse\x12&\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x14.memoird.v1.Document\x12\x11\n\tduplicate\x18\x02 \x01(\x08\"k\n\x15\x44\x65leteDocumentRequest\x12\x11\n\tnamespace\x18\x01 \x03(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x1d\n\x10\x65xpected_version\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x13\n\x11_expected_version\")\n\x16\x44\x65leteDocumentResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x08\"\x94\x01\n\x16\x44\x65leteDocumentsRequest\x12\x18\n\x10namespace_prefix\x18\x01 \x03(\t\x12\x17\n\x0f\x65xact_namespace\x18\x02 \x01(\x08\x12\x12\n\nkey_prefix\x18\x03 \x01(\t\x12\x10\n\x08key_from\x18\x04 \x01(\t\x12\x12\n\nkey_before\x18\x05 \x01(\t\x12\r\n\x05\x65rase\x18\x06 \x01(\x08\":\n\x17\x44\x65leteDocumentsResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x04\x12\x0e\n\x06\x65rased\x18\x02 \x01(\x08\"\x89\x02\n\x14ListDocumentsRequest\x12\x18\n\x10namespace_prefix\x18\x01 \x03(\t\x12\x17\n\x0f\x65xact_namespace\x18\x02 \x01(\x08\x12\x12\n\nkey_prefix\x18\x03 \x01(\t\x12\x10\n\x08key_from\x18\x04 \x01(\t\x12\x12\n\nkey_before\x18\x05 \x01(\t\x12\x19\n\x0b\x66ilter_json\x18\x06 \x01(\tB\x04\xe8\xe1\x18\x01\x12\x12\n\ndescending\x18\x07 \x01(\x08\x12\x1b\n\x0einclude_values\x18\x08 \x01(\x08H\x00\x88\x01\x01\x12\x11\n\tpage_size\x18\t \x01(\r\x12\x12\n\npage_token\x18\n \x01(\tB\x11\n\x0f_include_values\"Y\n\x15ListDocumentsResponse\x12\'\n\tdocuments\x18\x01 \x03(\x0b\x32\x14.memoird.v1.Document\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"q\n\x15ListNamespacesRequest\x12\x0e\n\x06prefix\x18\x01 \x03(\t\x12\x0e\n\x06suffix\x18\x02 \x03(\t\x12\x11\n\tmax_depth\x18\x03 \x01(\r\x12\x11\n\tpage_size\x18\x04 \x01(\r\x12\x12\n\npage_token\x18\x05 \x01(\t\"\\\n\x16ListNamespacesResponse\x12)\n\nnamespaces\x18\x01 \x03(\x0b\x32\x15.memoird.v1.Namespace\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1a\n\tNamespace\x12\r\n\x05parts\x18\x01 \x03(\t\"J\n\x15\x42\x61tchDocumentsRequest\x12\x31\n\noperations\x18\x01 \x03(\x0b\x32\x1d.memoird.v1.DocumentOperation\"\xb3\x01\n\x11\x44ocumentOperation\x12-\n\x03get\x18\x01 \x01(\x0b\x32\x1e.memoird.v1.GetDocumentRequestH\x00\x12-\n\x03put\x18\x02 \x01(\x0b\x32\x1e.memoird.v1.PutDocumentRequestH\x00\x12\x33\n\x06\x64\x65lete\x18\x03 \x01(\x0b\x32!.memoird.v1.DeleteDocumentRequestH\x00\x42\x0b\n\toperation\"E\n\x16\x42\x61tchDocumentsResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.memoird.v1.DocumentResult\"\\\n\x0e\x44ocumentResult\x12&\n\x08\x64ocument\x18\x01 \x01(\x0b\x32\x14.memoird.v1.Document\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x08\x12\x11\n\tduplicate\x18\x03 \x01(\x08\x32\xee\x04\n\x0f\x44ocumentService\x12N\n\x0bGetDocument\x12\x1e.memoird.v1.GetDocumentRequest\x1a\x1f.memoird.v1.GetDocumentResponse\x12N\n\x0bPutDocument\x12\x1e.memoird.v1.PutDocumentRequest\x1a\x1f.memoird.v1.PutDocumentResponse\x12W\n\x0e\x44\x65leteDocument\x12!.memoird.v1.DeleteDocumentRequest\x1a\".memoird.v1.DeleteDocumentResponse\x12Z\n\x0f\x44\x65leteDocuments\x12\".memoird.v1.DeleteDocumentsRequest\x1a#.memoird.v1.DeleteDocumentsResponse\x12T\n\rListDocuments\x12 .memoird.v1.ListDocumentsRequest\x1a!.memoird.v1.ListDocumentsResponse\x12W\n\x0eListNamespaces\x12!.memoird.v1.ListNamespacesRequest\x1a\".memoird.v1.ListNamespacesResponse\x12W\n\x0e\x42\x61tchDocuments\x12!.memoird.v1.BatchDocumentsRequest\x1a\".memoird.v1.BatchDocumentsResponseB1\n\nmemoird.v1P\x01Z\x14memoird/v1;memoirdv1\xaa\x02\nMemoird.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,42 +25,48 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'memoird.v1.document_pb2', _
 if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['DESCRIPTOR']._options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\nmemoird.v1P\001Z\024memoird/v1;memoirdv1\252\002\nMemoird.V1'
-  _globals['_DOCUMENT']._serialized_start=107
-  _globals['_DOCUMENT']._serialized_end=366
-  _globals['_GETDOCUMENTREQUEST']._serialized_start=368
-  _globals['_GETDOCUMENTREQUEST']._serialized_end=460
-  _globals['_GETDOCUMENTRESPONSE']._serialized_start=462
-  _globals['_GETDOCUMENTRESPONSE']._serialized_end=523
-  _globals['_PUTDOCUMENTREQUEST']._serialized_start=526
-  _globals['_PUTDOCUMENTREQUEST']._serialized_end=737
-  _globals['_PUTDOCUMENTRESPONSE']._serialized_start=739
-  _globals['_PUTDOCUMENTRESPONSE']._serialized_end=819
-  _globals['_DELETEDOCUMENTREQUEST']._serialized_start=821
-  _globals['_DELETEDOCUMENTREQUEST']._serialized_end=928
-  _globals['_DELETEDOCUMENTRESPONSE']._serialized_start=930
-  _globals['_DELETEDOCUMENTRESPONSE']._serialized_end=971
-  _globals['_DELETEDOCUMENTSREQUEST']._serialized_start=974
-  _globals['_DELETEDOCUMENTSREQUEST']._serialized_end=1122
-  _globals['_DELETEDOCUMENTSRESPONSE']._serialized_start=1124
-  _globals['_DELETEDOCUMENTSRESPONSE']._serialized_end=1182
-  _globals['_LISTDOCUMENTSREQUEST']._serialized_start=1185
-  _globals['_LISTDOCUMENTSREQUEST']._serialized_end=1444
-  _globals['_LISTDOCUMENTSRESPONSE']._serialized_start=1446
-  _globals['_LISTDOCUMENTSRESPONSE']._serialized_end=1535
-  _globals['_LISTNAMESPACESREQUEST']._serialized_start=1537
-  _globals['_LISTNAMESPACESREQUEST']._serialized_end=1650
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=1652
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=1744
-  _globals['_NAMESPACE']._serialized_start=1746
-  _globals['_NAMESPACE']._serialized_end=1772
-  _globals['_BATCHDOCUMENTSREQUEST']._serialized_start=1774
-  _globals['_BATCHDOCUMENTSREQUEST']._serialized_end=1848
-  _globals['_DOCUMENTOPERATION']._serialized_start=1851
-  _globals['_DOCUMENTOPERATION']._serialized_end=2030
-  _globals['_BATCHDOCUMENTSRESPONSE']._serialized_start=2032
-  _globals['_BATCHDOCUMENTSRESPONSE']._serialized_end=2101
-  _globals['_DOCUMENTRESULT']._serialized_start=2103
-  _globals['_DOCUMENTRESULT']._serialized_end=2195
-  _globals['_DOCUMENTSERVICE']._serialized_start=2198
-  _globals['_DOCUMENTSERVICE']._serialized_end=2820
+  _globals['_DOCUMENT'].fields_by_name['json']._options = None
+  _globals['_DOCUMENT'].fields_by_name['json']._serialized_options = b'\350\341\030\001'
+  _globals['_PUTDOCUMENTREQUEST'].fields_by_name['json']._options = None
+  _globals['_PUTDOCUMENTREQUEST'].fields_by_name['json']._serialized_options = b'\350\341\030\001'
+  _globals['_LISTDOCUMENTSREQUEST'].fields_by_name['filter_json']._options = None
+  _globals['_LISTDOCUMENTSREQUEST'].fields_by_name['filter_json']._serialized_options = b'\350\341\030\001'
+  _globals['_DOCUMENT']._serialized_start=133
+  _globals['_DOCUMENT']._serialized_end=398
+  _globals['_GETDOCUMENTREQUEST']._serialized_start=400
+  _globals['_GETDOCUMENTREQUEST']._serialized_end=492
+  _globals['_GETDOCUMENTRESPONSE']._serialized_start=494
+  _globals['_GETDOCUMENTRESPONSE']._serialized_end=555
+  _globals['_PUTDOCUMENTREQUEST']._serialized_start=558
+  _globals['_PUTDOCUMENTREQUEST']._serialized_end=775
+  _globals['_PUTDOCUMENTRESPONSE']._serialized_start=777
+  _globals['_PUTDOCUMENTRESPONSE']._serialized_end=857
+  _globals['_DELETEDOCUMENTREQUEST']._serialized_start=859
+  _globals['_DELETEDOCUMENTREQUEST']._serialized_end=966
+  _globals['_DELETEDOCUMENTRESPONSE']._serialized_start=968
+  _globals['_DELETEDOCUMENTRESPONSE']._serialized_end=1009
+  _globals['_DELETEDOCUMENTSREQUEST']._serialized_start=1012
+  _globals['_DELETEDOCUMENTSREQUEST']._serialized_end=1160
+  _globals['_DELETEDOCUMENTSRESPONSE']._serialized_start=1162
+  _globals['_DELETEDOCUMENTSRESPONSE']._serialized_end=1220
+  _globals['_LISTDOCUMENTSREQUEST']._serialized_start=1223
+  _globals['_LISTDOCUMENTSREQUEST']._serialized_end=1488
+  _globals['_LISTDOCUMENTSRESPONSE']._serialized_start=1490
+  _globals['_LISTDOCUMENTSRESPONSE']._serialized_end=1579
+  _globals['_LISTNAMESPACESREQUEST']._serialized_start=1581
+  _globals['_LISTNAMESPACESREQUEST']._serialized_end=1694
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=1696
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=1788
+  _globals['_NAMESPACE']._serialized_start=1790
+  _globals['_NAMESPACE']._serialized_end=1816
+  _globals['_BATCHDOCUMENTSREQUEST']._serialized_start=1818
+  _globals['_BATCHDOCUMENTSREQUEST']._serialized_end=1892
+  _globals['_DOCUMENTOPERATION']._serialized_start=1895
+  _globals['_DOCUMENTOPERATION']._serialized_end=2074
+  _globals['_BATCHDOCUMENTSRESPONSE']._serialized_start=2076
+  _globals['_BATCHDOCUMENTSRESPONSE']._serialized_end=2145
+  _globals['_DOCUMENTRESULT']._serialized_start=2147
+  _globals['_DOCUMENTRESULT']._serialized_end=2239
+  _globals['_DOCUMENTSERVICE']._serialized_start=2242
+  _globals['_DOCUMENTSERVICE']._serialized_end=2864
 # @@protoc_insertion_point(module_scope)
