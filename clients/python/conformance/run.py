@@ -120,6 +120,15 @@ SUITES["agent-framework"] = Suite(
     checkout="microsoft/agent-framework at 5eb3eb745e16324ac7bffb1dbe006d8f13c8d993",
     options=["-o", "asyncio_mode=auto", "-k", "HistoryProvider"],
 )
+SUITES["anthropic-memory"] = Suite(
+    plugin="anthropic_memory",
+    collected_min=99,
+    tests=["tests/lib/tools/memory_tools/test_filesystem.py"],
+    package="anthropic==2.14.0",
+    sha256="afb02f4df8efba429ff769bbfd71340d8b244b41ba42c073a45cc307702549fe",
+    # The SDK's conftest.py needs packages for tests of its HTTP client.
+    options=["--noconftest", "-o", "addopts=", "-o", "asyncio_mode=auto"],
+)
 
 
 def main() -> int:

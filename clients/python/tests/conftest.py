@@ -11,6 +11,7 @@ FRAMEWORKS = {
     "test_langgraph.py": "langgraph",
     "test_langgraph_window.py": "langgraph",
     "test_adk.py": "google.adk",
+    "test_anthropic.py": "anthropic",
 }
 
 collect_ignore = [

@@ -12,6 +12,7 @@ _PACKAGES = {
     "agent-framework": ("agent_framework",),
     "langgraph": ("langgraph", "langgraph.checkpoint.base"),
     "adk": ("google.adk",),
+    "anthropic": ("anthropic",),
 }
 
 
