@@ -330,7 +330,7 @@ def test_a_directory_above_the_limits_of_a_transaction_is_not_renamed(daemon, pl
         tool.call(rename("/memories/e", "/memories/f"))
     assert files(daemon, place) == before
     for number in range(2):
-        daemon.put_document([*place, "large"], str(number), bytes=b"x" * (3 << 20))
+        daemon.put_document([*place, "large"], str(number), bytes=b"x" * ((3 << 20) + number))
     with pytest.raises(ToolError, match="too large to be renamed"):
         tool.call(rename("/memories/large", "/memories/f"))
     assert tool.call(rename("/memories/large/0", "/memories/f")).startswith("Successfully")

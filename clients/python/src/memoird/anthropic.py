@@ -25,7 +25,7 @@ from anthropic.types.beta import (
     BetaMemoryTool20250818ViewCommand,
 )
 
-from ._batches import BYTES_MAX, COUNT_MAX, operation_bytes
+from ._batches import BYTES_MAX, COUNT_MAX
 from ._documents import asked, each_document
 from ._steps import Call, Clients, Steps
 from .client import AsyncClient, Client
@@ -43,6 +43,8 @@ NUMBER_WIDTH = len(str(LINES_MAX))
 CONTEXT_LINES = 2
 # Maximum number of tries of a change. Each failed one means that a concurrent change succeeded.
 TRIES_MAX = 20
+# A rename deletes and puts each file in one transaction.
+MOVED_MAX = COUNT_MAX // 2
 
 
 class MemoryTool(BetaAbstractMemoryTool):
@@ -169,7 +171,7 @@ class _Files:
         [file] = yield from self._found([parts])
         if file is not None:
             return _numbered(path, _text(path, file), command.view_range)
-        files = yield from self._below(parts, values=False)
+        files = yield from self._below(parts)
         if parts and not files:
             raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
         return _listed(path, [(self._path(it)[len(parts) :], it.size) for it in files])
@@ -250,13 +252,13 @@ class _Files:
             if (yield from self._is_taken(target)):
                 raise ToolError(f"The destination {new} already exists")
             [file] = yield from self._found([source])
-            files = [file] if file else (yield from self._below(source, values=True))
+            files = [file] if file else (yield from self._movable(old, source))
             if not files:
                 raise ToolError(f"The path {old} does not exist")
             if target[: len(source)] == source:
                 raise ToolError(f"Cannot move {old} into itself")
             try:
-                yield Call("batch_documents", operations=self._moves(old, files, len(source), target))
+                yield Call("batch_documents", operations=self._moves(files, len(source), target))
             except StaleVersion:
                 tries += 1
                 if tries == TRIES_MAX:
@@ -268,20 +270,24 @@ class _Files:
         yield Call("delete_documents", namespace_prefix=self._root)
         return "All memory cleared"
 
-    def _moves(
-        self, old: str, files: list[Document], depth: int, target: list[str]
-    ) -> list[DocumentOperation]:
+    def _movable(self, old: str, parts: list[str]) -> Steps[list[Document]]:
+        """Returns the files below a directory. Raises ToolError if one transaction cannot move them."""
+        files = yield from self._below(parts)
+        if len(files) > MOVED_MAX or sum(file.size for file in files) > BYTES_MAX:
+            raise ToolError(
+                f"{old} is too large to be renamed: it has more than {MOVED_MAX} files or {_size(BYTES_MAX)} "
+                "in total. Rename its files or its subdirectories."
+            )
+        found = yield from self._found([self._path(file) for file in files])
+        return [file for file in found if file is not None]
+
+    def _moves(self, files: list[Document], depth: int, target: list[str]) -> list[DocumentOperation]:
         """Returns the operations that move files, for one transaction."""
         operations: list[DocumentOperation] = []
         for file in files:
             gone = DeleteDocumentRequest(file.namespace, file.key, expected_version=file.version)
             made = self._put([*target, *self._path(file)[depth:]], file.bytes, 0, json=file.json)
             operations += DocumentOperation(delete=gone), DocumentOperation(put=PutDocumentRequest(**made))
-        if len(operations) > COUNT_MAX or sum(map(operation_bytes, operations)) > BYTES_MAX:
-            raise ToolError(
-                f"{old} is too large to be renamed: it has more than {COUNT_MAX // 2} files or "
-                f"{_size(BYTES_MAX)} in total. Rename its files or its subdirectories."
-            )
         return operations
 
     def _edit(self, path: str, change: Callable[[str], tuple[str, str]]) -> Steps[str]:
@@ -333,11 +339,11 @@ class _Files:
         found = iter(made.results)
         return [next(found).document if parts else None for parts in paths]
 
-    def _below(self, parts: list[str], *, values: bool) -> Steps[list[Document]]:
-        """Returns all files below a directory."""
+    def _below(self, parts: list[str]) -> Steps[list[Document]]:
+        """Returns all files below a directory, without their texts."""
         files: list[Document] = []
         place = [*self._root, *parts]
-        yield from each_document(files.append, namespace_prefix=place, include_values=values)
+        yield from each_document(files.append, namespace_prefix=place, include_values=False)
         return files
 
     def _put(self, parts: list[str], text: bytes | None, version: int, json: str | None = None) -> dict[str, Any]:
