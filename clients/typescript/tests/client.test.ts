@@ -1115,11 +1115,16 @@ test("missing_peer_dependency_is_named", () => {
   assert.match(imported("memoird/mastra").stderr, /Cannot find package '@mastra\/core'/);
   // The AI SDK is not imported: the application passes its functions.
   assert.equal(imported("memoird/ai-sdk").status, 0);
+  // Only types of Anthropic's SDK are imported.
+  assert.equal(imported("memoird/anthropic").status, 0);
 });
 
 test("the examples of the README", async () => {
   const readme = readFileSync(join(ROOT, "README.md"), "utf8");
-  const examples = [...readme.matchAll(/```ts\n(.*?)```/gs)];
+  const all = [...readme.matchAll(/```ts\n(.*?)```/gs)];
+  assert.equal(all.length, 6);
+  // anthropic.test.ts runs the example with Anthropic's SDK.
+  const examples = all.filter(([, code]) => !code!.includes("@anthropic-ai/sdk"));
   assert.equal(examples.length, 5);
   // A model without network access.
   const fake =
