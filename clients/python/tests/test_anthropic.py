@@ -336,6 +336,18 @@ def test_a_directory_above_the_limits_of_a_transaction_is_not_renamed(daemon, pl
     assert tool.call(rename("/memories/large/0", "/memories/f")).startswith("Successfully")
 
 
+def test_a_delete_that_the_client_repeats_succeeds(daemon, place, tool, monkeypatch):
+    """A response is lost, so the client sends the request again, and then nothing is left to delete."""
+    for call in ("delete_document", "delete_documents"):
+        real = getattr(daemon, call)
+        monkeypatch.setattr(daemon, call, lambda real=real, **given: (real(**given), real(**given))[1])
+    for path in ("/memories/a.txt", "/memories/d/b.txt"):
+        tool.call(create(path, "x"))
+    for path in ("/memories/a.txt", "/memories/d"):
+        assert tool.call(delete(path)) == f"Successfully deleted {path}"
+    assert files(daemon, place) == {}
+
+
 def test_changes_that_keep_conflicting_fail_in_the_end(daemon, place, tool, monkeypatch):
     tool.call(create("/memories/a.txt", "x"))
     stale = errors.StaleVersion("stale")

@@ -298,6 +298,24 @@ describe("concurrent changes", () => {
   });
 });
 
+test("a delete that the client repeats after a lost response succeeds", async () => {
+  const place = newPlace();
+  const again = new Proxy(client, {
+    get: (target, key) => {
+      const call = Reflect.get(target, key) as any;
+      const repeated = async (request: any) => [await call(request), await call(request)][1];
+      return key === "deleteDocument" || key === "deleteDocuments" ? repeated : call;
+    },
+  });
+  const tool = new MemoryTool(again, place);
+  await run(tool, create("/memories/a.txt", "x"));
+  await run(tool, create("/memories/d/b.txt", "x"));
+  for (const path of ["/memories/a.txt", "/memories/d"]) {
+    assert.equal(await run(tool, remove(path)), `Successfully deleted ${path}`);
+  }
+  assert.deepEqual(await files(place), {});
+});
+
 describe("renaming a directory", () => {
   test("is atomic", async () => {
     const place = newPlace();

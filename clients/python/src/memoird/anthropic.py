@@ -233,12 +233,14 @@ class _Files:
         path, parts = command.path, _parts(command.path)
         if not parts:
             raise ToolError(f"Cannot delete the {ROOT} directory itself")
-        namespace, key = self._name(parts)
-        file = yield Call("delete_document", namespace=namespace, key=key)
-        if not file.deleted:
-            below = yield Call("delete_documents", namespace_prefix=[*self._root, *parts])
-            if not below.deleted:
-                raise ToolError(f"The path {path} does not exist")
+        # `deleted` of the response is false if the client repeated the deletion after a lost response.
+        [file] = yield from self._found([parts])
+        if file is not None:
+            yield Call("delete_document", namespace=file.namespace, key=file.key)
+        elif (yield from self._is_directory(parts)):
+            yield Call("delete_documents", namespace_prefix=[*self._root, *parts])
+        else:
+            raise ToolError(f"The path {path} does not exist")
         return f"Successfully deleted {path}"
 
     @_reported

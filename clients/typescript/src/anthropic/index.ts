@@ -130,11 +130,14 @@ export class MemoryTool implements MemoryToolHandlers {
     if (parts.length === 0) {
       throw new Error(`Cannot delete the ${ROOT} directory itself`);
     }
-    if (!(await this.client.deleteDocument(this.at(parts))).deleted) {
-      const { deleted } = await this.client.deleteDocuments({ namespacePrefix: [...this.root, ...parts] });
-      if (deleted === 0n) {
-        throw new Error(`The path ${path} does not exist`);
-      }
+    // `deleted` of the response is false if the client repeated the deletion after a lost response.
+    const [file] = await this.found([parts]);
+    if (file) {
+      await this.client.deleteDocument(this.at(parts));
+    } else if (await this.isDirectory(parts)) {
+      await this.client.deleteDocuments({ namespacePrefix: [...this.root, ...parts] });
+    } else {
+      throw new Error(`The path ${path} does not exist`);
     }
     return `Successfully deleted ${path}`;
   }
