@@ -348,6 +348,30 @@ def test_a_delete_that_the_client_repeats_succeeds(daemon, place, tool, monkeypa
     assert files(daemon, place) == {}
 
 
+def test_a_rename_succeeds_if_its_response_is_lost(daemon, place, tool, monkeypatch):
+    real = daemon.batch_documents
+
+    def losing(is_done):
+        def call(**given):
+            if not any(it.put for it in given["operations"]):
+                return real(**given)
+            if is_done:
+                real(**given)
+            raise errors.Unavailable("the response was lost")
+
+        return call
+
+    for name in ("a.txt", "b.txt"):
+        tool.call(create(f"/memories/d/{name}", name))
+    monkeypatch.setattr(daemon, "batch_documents", losing(is_done=False))
+    with pytest.raises(errors.Unavailable):
+        tool.call(rename("/memories/d", "/memories/e"))
+    assert files(daemon, place) == {"d/a.txt": "a.txt", "d/b.txt": "b.txt"}
+    monkeypatch.setattr(daemon, "batch_documents", losing(is_done=True))
+    assert tool.call(rename("/memories/d", "/memories/e")) == "Successfully renamed /memories/d to /memories/e"
+    assert files(daemon, place) == {"e/a.txt": "a.txt", "e/b.txt": "b.txt"}
+
+
 def test_changes_that_keep_conflicting_fail_in_the_end(daemon, place, tool, monkeypatch):
     tool.call(create("/memories/a.txt", "x"))
     stale = errors.StaleVersion("stale")

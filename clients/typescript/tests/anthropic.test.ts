@@ -11,6 +11,7 @@ import { join, relative } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 
+import { Code, ConnectError } from "@connectrpc/connect";
 import Anthropic from "@anthropic-ai/sdk";
 import { betaMemoryTool } from "@anthropic-ai/sdk/helpers/beta/memory";
 import type { BetaMemoryTool20250818Command } from "@anthropic-ai/sdk/resources/beta";
@@ -337,6 +338,32 @@ describe("renaming a directory", () => {
     await run(early, rename("/memories/d", "/memories/n/m"));
     const moved = { "n/m/a.txt": "A", "n/m/.hidden": "h", "n/m/e/b.txt": "b", "d2/c.txt": "c" };
     assert.deepEqual(await files(place), moved);
+  });
+
+  test("succeeds if its response is lost", async () => {
+    const place = newPlace();
+    const losing = (isDone: boolean) => {
+      const call = async (request: any) => {
+        if (!isMove(request)) {
+          return client.batchDocuments(request);
+        }
+        if (isDone) {
+          await client.batchDocuments(request);
+        }
+        const [message, code] = ["the response was lost", Code.Unavailable];
+        const cause = new ConnectError(message, code);
+        throw new errors.Unavailable(message, { code, reason: "", facts: {}, retryAfter: undefined, cause });
+      };
+      const lossy = new Proxy(client, { get: (of, key) => (key === "batchDocuments" ? call : Reflect.get(of, key)) });
+      return new MemoryTool(lossy, place);
+    };
+    for (const name of ["a.txt", "b.txt"]) {
+      await run(losing(true), create(`/memories/d/${name}`, name));
+    }
+    await assert.rejects(run(losing(false), rename("/memories/d", "/memories/e")), errors.Unavailable);
+    assert.deepEqual(await files(place), { "d/a.txt": "a.txt", "d/b.txt": "b.txt" });
+    await run(losing(true), rename("/memories/d", "/memories/e"));
+    assert.deepEqual(await files(place), { "e/a.txt": "a.txt", "e/b.txt": "b.txt" });
   });
 
   test("above the limits of a transaction is refused", async () => {

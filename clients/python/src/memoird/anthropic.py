@@ -29,7 +29,7 @@ from ._batches import BYTES_MAX, COUNT_MAX
 from ._documents import asked, each_document
 from ._steps import Call, Clients, Steps
 from .client import AsyncClient, Client
-from .errors import InvalidArgument, InvalidSetting, StaleVersion
+from .errors import InvalidArgument, InvalidSetting, StaleVersion, Unavailable
 from .types import DeleteDocumentRequest, Document, DocumentOperation, PutDocumentRequest
 
 __all__ = ["AsyncMemoryTool", "MemoryTool"]
@@ -259,8 +259,16 @@ class _Files:
                 raise ToolError(f"The path {old} does not exist")
             if target[: len(source)] == source:
                 raise ToolError(f"Cannot move {old} into itself")
+            sources = [self._path(file) for file in files]
+            targets = [[*target, *path[len(source) :]] for path in sources]
             try:
-                yield Call("batch_documents", operations=self._moves(files, len(source), target))
+                yield Call("batch_documents", operations=self._moves(files, targets))
+            except Unavailable:
+                # If only the response was lost, the files have moved.
+                found = yield from self._found([*sources, *targets])
+                if any(found[: len(files)]) or not all(found[len(files) :]):
+                    raise
+                return f"Successfully renamed {old} to {new}"
             except StaleVersion:
                 tries += 1
                 if tries == TRIES_MAX:
@@ -283,12 +291,12 @@ class _Files:
         found = yield from self._found([self._path(file) for file in files])
         return [file for file in found if file is not None]
 
-    def _moves(self, files: list[Document], depth: int, target: list[str]) -> list[DocumentOperation]:
+    def _moves(self, files: list[Document], targets: list[list[str]]) -> list[DocumentOperation]:
         """Returns the operations that move files, for one transaction."""
         operations: list[DocumentOperation] = []
-        for file in files:
+        for file, target in zip(files, targets, strict=True):
             gone = DeleteDocumentRequest(file.namespace, file.key, expected_version=file.version)
-            made = self._put([*target, *self._path(file)[depth:]], file.bytes, 0, json=file.json)
+            made = self._put(target, file.bytes, 0, json=file.json)
             operations += DocumentOperation(delete=gone), DocumentOperation(put=PutDocumentRequest(**made))
         return operations
 

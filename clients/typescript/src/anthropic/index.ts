@@ -15,7 +15,7 @@ import type {
 } from "@anthropic-ai/sdk/resources/beta";
 
 import type { Client } from "../client.js";
-import { StaleVersion } from "../errors.js";
+import { StaleVersion, Unavailable } from "../errors.js";
 import type { Document } from "../gen/memoird/v1/document_pb.js";
 import { BYTES_MAX } from "../kept.js";
 
@@ -161,14 +161,21 @@ export class MemoryTool implements MemoryToolHandlers {
       if (source.every((name, at) => target[at] === name)) {
         throw new Error(`Cannot move ${old_path} into itself`);
       }
-      const operations = files.flatMap((it) => {
-        const { namespace, key, version, value } = it;
-        const place = this.at([...target, ...this.pathOf(it).slice(source.length)]);
+      const sources = files.map((it) => this.pathOf(it));
+      const targets = sources.map((it) => [...target, ...it.slice(source.length)]);
+      const operations = files.flatMap(({ namespace, key, version, value }, at) => {
         const gone = { case: "delete" as const, value: { namespace, key, expectedVersion: version } };
-        const made = { case: "put" as const, value: { ...place, value, expectedVersion: 0n } };
+        const made = { case: "put" as const, value: { ...this.at(targets[at]!), value, expectedVersion: 0n } };
         return [{ operation: gone }, { operation: made }];
       });
-      await this.client.batchDocuments({ operations });
+      try {
+        await this.client.batchDocuments({ operations });
+      } catch (error) {
+        // If only the response was lost, the files have moved.
+        if (!(error instanceof Unavailable) || !(await this.haveMoved(sources, targets))) {
+          throw error;
+        }
+      }
     });
     return `Successfully renamed ${old_path} to ${new_path}`;
   }
@@ -209,6 +216,11 @@ export class MemoryTool implements MemoryToolHandlers {
       );
     }
     return (await this.found(files.map((it) => this.pathOf(it)))).filter((it) => it !== undefined);
+  }
+
+  private async haveMoved(sources: readonly string[][], targets: readonly string[][]): Promise<boolean> {
+    const found = await this.found([...sources, ...targets]);
+    return found.every((it, at) => (it !== undefined) === (at >= sources.length));
   }
 
   /** Whether a file or a directory has this path. Throws if it cannot have one. */
