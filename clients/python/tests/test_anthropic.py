@@ -274,6 +274,7 @@ def test_concurrent_edits_in_an_event_loop_are_all_applied(daemon, place):
             await tool.call(create("/memories/a.txt", ""))
             lines = [insert("/memories/a.txt", 0, str(number)) for number in range(8)]
             await asyncio.gather(*(tool.call(line) for line in lines))
+            assert sorted(files(daemon, place)["a.txt"].split()) == [str(number) for number in range(8)]
             assert await tool.call(rename("/memories/a.txt", "/memories/b/c.txt")) == (
                 "Successfully renamed /memories/a.txt to /memories/b/c.txt"
             )
