@@ -24,6 +24,7 @@ mod nonce_secret;
 mod notify;
 mod process;
 mod reload;
+mod request_codec;
 mod rpc;
 mod runtime;
 mod serve;

@@ -8,16 +8,16 @@ use std::sync::{Arc, LazyLock};
 use http::{Request, Response};
 use memoird_proto::prost_reflect::MethodDescriptor;
 use memoird_proto::{DESCRIPTOR_POOL, PACKAGE, UnaryCall};
-use prost::Message;
+use prost::{Message, Name};
 use serde::{Deserialize, Serialize};
 use tokio_stream::Stream;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService};
-use tonic_prost::ProstCodec;
 use tower::{Service, service_fn};
 
 use crate::layers::reply_limit;
+use crate::request_codec::RequestCodec;
 use crate::services::{ApiCall, admin, document, memory, session};
 use crate::wire::refusal::Refusal;
 use crate::wire::status;
@@ -220,6 +220,7 @@ where
     F: Future<Output = Result<R, Refusal>> + Send + 'static,
 {
     let serve = move |call: ApiCall<()>, bytes_max, request| -> AnswerFuture {
+        let permit = Arc::clone(&call.permit);
         let service = service_fn(move |request| {
             let (permit, reply) = (call.permit.clone(), run(handler, call.clone(), request));
             async move {
@@ -228,7 +229,7 @@ where
                 Ok(reply)
             }
         });
-        let codec = ProstCodec::<R, Q>::default();
+        let codec = RequestCodec::<R, Q>::new(permit);
         let mut grpc = Grpc::new(codec).max_decoding_message_size(bytes_max);
         Box::pin(async move { grpc.unary(service, request).await })
     };
@@ -242,14 +243,15 @@ fn streaming<Q, R, S, F>(
     handler: impl Fn(ApiCall<Q>) -> F + Copy + Send + Sync + 'static,
 ) -> Rpc
 where
-    Q: Message + Default + 'static,
+    Q: Message + Name + Default + 'static,
     R: Message + 'static,
     S: Stream<Item = Result<R, Status>> + Send + 'static,
     F: Future<Output = Result<S, Refusal>> + Send + 'static,
 {
     let serve = move |call: ApiCall<()>, bytes_max, request| -> AnswerFuture {
+        let permit = Arc::clone(&call.permit);
         let service = service_fn(move |request| run(handler, call.clone(), request));
-        let codec = ProstCodec::<R, Q>::default();
+        let codec = RequestCodec::<R, Q>::new(permit);
         let mut grpc = Grpc::new(codec).max_decoding_message_size(bytes_max);
         Box::pin(async move { grpc.server_streaming(service, request).await })
     };

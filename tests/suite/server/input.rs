@@ -12,7 +12,7 @@ use tonic::Code;
 
 use crate::harness::{
     Daemon, Seed, Sessions, Setup, append, assistant, channel, live, raw_call, refused,
-    refused_code, say, tool_results, tool_uses, turn, user,
+    refused_code, say, stats, tool_results, tool_uses, turn, user,
 };
 
 /// Asserts that an append is refused with this reason, and returns the message.
@@ -532,4 +532,34 @@ async fn state_and_request_sizes_are_limited() {
     let huge = client.update_session(patch(300 << 10)).await;
     refused(huge, Code::ResourceExhausted, "REQUEST_TOO_LARGE");
     check_service_works(&daemon).await;
+}
+
+/// An empty turn takes 2 bytes encoded and hundreds decoded.
+#[tokio::test]
+async fn request_of_too_many_messages_is_refused_before_it_is_decoded() {
+    let daemon = Daemon::start().await;
+    let mut admin = daemon.admin();
+    let before = stats(&mut admin).await.rss_bytes;
+    // `turns`, of length 0.
+    let turns = [0x12, 0x00].repeat(2_600_000);
+    for path in ["Append", "BuildContext"] {
+        let request = match path {
+            "Append" => turns.clone(),
+            _ => append_field(&turns),
+        };
+        let path = format!("/memoird.v1.SessionService/{path}");
+        let answer = raw_call(&channel(daemon.grpc_addr()), &path, request).await;
+        let status = answer.expect_err("refused");
+        assert_eq!(refused_code(&status), "REQUEST_MALFORMED", "{status:?}");
+        assert!(status.message().contains("262144"), "{status:?}");
+    }
+    let grown = stats(&mut admin).await.rss_bytes.saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes more");
+}
+
+/// The field `append` of a `BuildContextRequest`.
+fn append_field(encoded: &[u8]) -> Vec<u8> {
+    let mut request = Vec::new();
+    prost::encoding::bytes::encode(2, &encoded.to_vec(), &mut request);
+    request
 }

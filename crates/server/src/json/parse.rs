@@ -15,6 +15,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::request_codec::MESSAGES_MAX;
+
 use super::{has_json, is_well_known, write_compact};
 
 /// Base64 with or without padding. The alphabet for URLs is translated first.
@@ -25,11 +27,6 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// Up to this number, a float can represent every integer.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-
-/// Maximum number of embedded messages and map entries in a request.
-///
-/// An empty message grows from 2 bytes of JSON to hundreds when it is decoded. Calls need far fewer.
-const MESSAGES_MAX: usize = 1 << 18;
 
 /// Maximum length in bytes of an invalid value in an error.
 const SHOWN_BYTES_MAX: usize = 60;
