@@ -14,6 +14,8 @@ pub const LABEL_VALUE_BYTES_MAX: usize = 256;
 
 /// TTL class of sessions that use the tenant's default TTL.
 pub const DEFAULT_CLASS: &str = "default";
+/// TTL class of sessions that never expire, unless the tenant's classes include its name.
+pub const NEVER_CLASS: &str = "never";
 pub const CLASS_NAME_BYTES_MAX: usize = 64;
 
 /// Options of a session. The defaults apply unless the bot sets them.

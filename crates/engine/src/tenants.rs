@@ -1,6 +1,7 @@
 //! Tenants with their policies, counters and events.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use memoird_core::compaction::CompactionPolicy;
 use memoird_core::config::{AsOptionalText, AsText, Auto, Never, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
-use memoird_core::options::{DEFAULT_CLASS, OptionsPatch, is_class_name};
+use memoird_core::options::{DEFAULT_CLASS, NEVER_CLASS, OptionsPatch, is_class_name};
 use memoird_core::session::Head;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -336,8 +337,12 @@ impl Policy {
             .unwrap_or(&config.sessions.ttl_classes)
             .0
             .iter();
-        let ttl_classes: BTreeMap<Arc<str>, u64> = classes
-            .map(|(name, ClassTtl(ttl))| (name.as_str().into(), ttl.map_or(NEVER_MS, ms).max(1)))
+        let classes =
+            classes.map(|(name, ClassTtl(ttl))| (name.as_str(), ttl.map_or(NEVER_MS, ms).max(1)));
+        // A configured class of the same name replaces the built-in one.
+        let ttl_classes: BTreeMap<Arc<str>, u64> = iter::once((NEVER_CLASS, NEVER_MS))
+            .chain(classes)
+            .map(|(name, ttl_ms)| (name.into(), ttl_ms))
             .collect();
         let shortest_ms = ttl_classes.values().copied().fold(ttl_ms, u64::min);
         let sweep_ms = config

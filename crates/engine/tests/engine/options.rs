@@ -92,6 +92,22 @@ async fn each_ttl_class_expires_on_time_and_none_never_expires() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn class_never_is_built_in_unless_configured() {
+    let engine = World::new(config()).open().await;
+    let bot = Bot::acme(&engine);
+    bot.append("kept", in_class("never")).await.unwrap();
+    assert_eq!(bot.view("kept").await.unwrap().expires_at, None);
+    sleep(1_000 * TTL).await;
+    assert_eq!(bot.list().await, ["kept"]);
+    let mut own = config();
+    own.sessions.ttl_classes = classes(&[("never", Some(TTL))]);
+    let engine = World::new(own).open().await;
+    let bot = Bot::acme(&engine);
+    bot.append("kept", in_class("never")).await.unwrap();
+    assert!(bot.view("kept").await.unwrap().expires_at.is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn session_past_ttl_of_its_class_is_gone_before_sweep() {
     let engine = World::new(with_classes(unswept())).open().await;
     let bot = Bot::acme(&engine);
@@ -149,7 +165,7 @@ async fn sessions_of_removed_ttl_class_get_default_ttl() {
     let refused = bot.append("new", in_class("short")).await.unwrap_err();
     let expected = CoreError::TtlClassUnknown {
         class: "short".into(),
-        known: vec!["long".into(), "default".into()],
+        known: vec!["long".into(), "never".into(), "default".into()],
     };
     assert!(matches!(refused, EngineError::Core(error) if error == expected));
     sleep(TTL * 3 / 4).await;
