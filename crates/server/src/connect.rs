@@ -256,7 +256,7 @@ impl HttpCall {
     /// The response to a call that failed before it sent anything.
     fn failure(self, status: &Status) -> Response<Body> {
         if self.style != CallStyle::Stream {
-            return error::response(status);
+            return error::response(status, error::response_with);
         }
         let mut body = Vec::new();
         stream::put_end(status, &mut body);

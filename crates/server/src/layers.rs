@@ -129,6 +129,15 @@ impl GrpcService {
         };
         let http = match head {
             Head::Http(http) => http,
+            Head::OpenAi(operation) => {
+                let announced = request.body().size_hint().exact();
+                api_call.permit.announce(announced.unwrap_or_default())?;
+                let request = admitted.counted(request, layers.request_timeout);
+                return Ok(Box::pin(async move {
+                    let answer = operation.serve(api_call, request).await;
+                    Ok(admitted.respond(answer))
+                }));
+            }
             Head::OpenApi => {
                 let answer = admitted.respond(connect::openapi());
                 return Ok(Box::pin(ready(Ok(answer))));
@@ -193,6 +202,7 @@ impl GrpcConnection {
             Ok(head) => head,
             Err(problem) => return Box::pin(ready(reject_http(problem, connection))),
         };
+        let call = head.call(call);
         let timer = service.layers.metrics.start(call);
         let admitted = service.admit(call, head, request.map(Body::new), connection);
         Box::pin(async move {

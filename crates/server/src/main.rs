@@ -9,6 +9,7 @@ mod cluster;
 mod config;
 mod connect;
 mod connections;
+mod conversations;
 mod data_files;
 mod exit;
 mod health;

@@ -55,6 +55,18 @@ pub(crate) struct ApiCall<Q> {
 
 type Reply<T> = Result<T, Refusal>;
 
+impl ApiCall<()> {
+    /// The same call with a message.
+    pub(crate) fn with<Q>(&self, message: Q) -> ApiCall<Q> {
+        ApiCall {
+            api: Arc::clone(&self.api),
+            caller: self.caller.clone(),
+            permit: Arc::clone(&self.permit),
+            message,
+        }
+    }
+}
+
 impl<Q> ApiCall<Q> {
     /// Splits it, if neither the role of the caller nor its permit matters.
     fn into_parts(self) -> (Arc<Api>, Arc<Tenant>, Q) {

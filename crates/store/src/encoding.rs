@@ -179,7 +179,8 @@ fn kind_from_proto(part: v1::part::Part, empty: Malformed) -> Result<PartKind, M
     })
 }
 
-fn to_proto(turn: Turn) -> v1::Turn {
+/// Encodes a turn as a message, without its seq.
+pub fn to_proto(turn: Turn) -> v1::Turn {
     let role = match turn.role {
         Role::User => v1::Role::User,
         Role::Assistant => v1::Role::Assistant,

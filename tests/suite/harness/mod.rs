@@ -39,7 +39,7 @@ pub(crate) use deliveries::{
 pub(crate) use embeddings::Embeddings;
 pub(crate) use extraction_provider::{ExtractionProvider, ExtractionReply};
 pub(crate) use faketime::Clock;
-pub(crate) use http1::Http1;
+pub(crate) use http1::{Http1, HttpReply};
 pub(crate) use http2::{Http2, UnreadHttp2, closed, connect_from, framed, many_calls};
 #[cfg(feature = "postgres")]
 pub(crate) use memories::memories_at;

@@ -1,6 +1,7 @@
 //! The daemon: starts, reloads, keys, limits and hostile clients.
 
 mod admin;
+mod conversations;
 mod flood;
 mod http;
 mod http_abuse;

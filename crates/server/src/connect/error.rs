@@ -94,9 +94,14 @@ fn code_of(code: Code) -> (&'static str, StatusCode) {
 }
 
 /// The response to a call that failed before it sent anything.
-pub(super) fn response(status: &Status) -> Response<Body> {
+///
+/// `write` writes it in the form of the API.
+pub(super) fn response(
+    status: &Status,
+    write: impl FnOnce(StatusCode, &Status) -> Response<Body>,
+) -> Response<Body> {
     let (_, http_status) = code_of(status.code());
-    let mut answer = response_with(http_status, status);
+    let mut answer = write(http_status, status);
     if http_status == StatusCode::UNAUTHORIZED {
         let scheme = HeaderValue::from_static("Bearer");
         answer.headers_mut().insert(WWW_AUTHENTICATE, scheme);

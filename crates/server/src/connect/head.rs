@@ -12,6 +12,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::{CallStyle, Codec, HttpCall, INLINE_JSON, error};
+use crate::conversations::{NoOperation, Operation, error as openai};
 use crate::json::JsonOptions;
 use crate::layers::GRPC;
 use crate::rpc::{Call, Rpc};
@@ -32,6 +33,8 @@ pub(crate) enum Head {
     Http(HttpCall),
     /// The description of the API.
     OpenApi,
+    /// An operation of OpenAI's API.
+    OpenAi(Operation),
 }
 
 /// Why a request has no known protocol.
@@ -40,6 +43,8 @@ pub(crate) struct HttpProblem {
     /// A header with the methods or formats of the path.
     accepted: Option<(HeaderName, &'static str)>,
     refusal: Box<Refusal>,
+    /// Whether the path is one of OpenAI's API.
+    is_openai: bool,
 }
 
 impl Head {
@@ -64,6 +69,9 @@ impl Head {
                 Err(HttpProblem::method("GET"))
             };
         }
+        if let Some(operation) = Operation::of(request) {
+            return operation.map(Self::OpenAi).map_err(HttpProblem::from);
+        }
         let Some(rpc) = call.rpc() else {
             let refusal = status::path_unknown();
             return Err(HttpProblem::new(StatusCode::NOT_FOUND, refusal));
@@ -87,16 +95,27 @@ impl Head {
         }))
     }
 
+    /// The call that a request is counted as.
+    pub(crate) fn call(self, of_path: Call) -> Call {
+        match self {
+            Self::OpenAi(operation) => operation.call(),
+            Self::Grpc | Self::Http(_) | Self::OpenApi => of_path,
+        }
+    }
+
     /// Renders the outcome of a call. A reply is in the right form already, an error is not.
     pub(crate) fn render(self, answer: Response<Body>) -> Response<Body> {
         let status = match self {
             Self::Grpc => None,
-            Self::Http(_) | Self::OpenApi => Status::from_header_map(answer.headers()),
+            Self::Http(_) | Self::OpenApi | Self::OpenAi(_) => {
+                Status::from_header_map(answer.headers())
+            }
         };
         match (self, status) {
             (_, None) => answer,
             (Self::Http(call), Some(status)) => call.failure(&status),
-            (_, Some(status)) => error::response(&status),
+            (Self::OpenAi(_), Some(status)) => error::response(&status, openai::response_with),
+            (_, Some(status)) => error::response(&status, error::response_with),
         }
     }
 }
@@ -107,6 +126,7 @@ impl HttpProblem {
             status,
             accepted: None,
             refusal: Box::new(refusal),
+            is_openai: false,
         }
     }
 
@@ -121,12 +141,34 @@ impl HttpProblem {
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
-        let mut answer = error::response_with(self.status, &Status::from(*self.refusal));
+        let status = Status::from(*self.refusal);
+        let mut answer = if self.is_openai {
+            openai::response_with(self.status, &status)
+        } else {
+            error::response_with(self.status, &status)
+        };
         if let Some((name, value)) = self.accepted {
             let value = HeaderValue::from_static(value);
             answer.headers_mut().insert(name, value);
         }
         answer
+    }
+}
+
+impl From<NoOperation> for HttpProblem {
+    fn from(problem: NoOperation) -> Self {
+        let problem = match problem {
+            NoOperation::PathUnknown => Self::new(StatusCode::NOT_FOUND, status::path_unknown()),
+            NoOperation::Method(allowed) => Self::method(allowed),
+            NoOperation::ContentType(accepted) => Self::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                status::content_type_unsupported(accepted),
+            ),
+        };
+        Self {
+            is_openai: true,
+            ..problem
+        }
     }
 }
 

@@ -49,7 +49,7 @@ impl CorsConfig {
         let headers = headers.chain([ACCEPT, AUTHORIZATION, CONTENT_TYPE]);
         let layer = CorsLayer::new()
             .allow_origin(AllowOrigin::list(origins))
-            .allow_methods([Method::GET, Method::POST])
+            .allow_methods([Method::GET, Method::POST, Method::DELETE])
             .allow_headers(headers.collect::<Vec<_>>())
             .max_age(CACHED);
         Some(layer)

@@ -11,7 +11,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 const DOMAIN: &str = "memoird";
 /// Key of the field path in the error's metadata, which every INVALID_ARGUMENT has.
-const FIELD: &str = "field";
+pub(crate) const FIELD: &str = "field";
 
 /// Maximum length of an error message in bytes.
 ///
@@ -167,6 +167,16 @@ impl Refusal {
     pub(crate) fn about(self, path: impl Into<FieldPath>) -> Self {
         let path = path.into();
         Self { path, ..self }
+    }
+
+    /// Renames the outermost field of the path.
+    pub(crate) fn renamed(mut self, from: &str, to: &'static str) -> Self {
+        if let Some(Step::Field(name)) = self.path.0.last_mut()
+            && *name == from
+        {
+            *name = to;
+        }
+        self
     }
 
     pub(crate) fn with_facts(self, facts: Vec<(&'static str, String)>) -> Self {

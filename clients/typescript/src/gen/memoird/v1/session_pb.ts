@@ -397,8 +397,9 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
 
   /**
    * How long the session may be idle from now on: a name in the tenant's `ttl_classes`
-   * (TTL_CLASS_UNKNOWN otherwise), or `default` for `session_ttl`. If empty, the current class is
-   * kept. A session that never expires may still be evicted at a cap on the number of sessions.
+   * (TTL_CLASS_UNKNOWN otherwise), `default` for `session_ttl`, or `never`. If empty, the current
+   * class is kept. A session that never expires may still be evicted at a cap on the number of
+   * sessions.
    *
    * @generated from field: string ttl_class = 14;
    */
