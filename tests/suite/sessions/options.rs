@@ -113,7 +113,7 @@ async fn invalid_ttl_classes_are_refused_by_calls_and_config() {
         let answer = client.append(in_class("chat", class)).await;
         let told = refused(answer, Code::InvalidArgument, reason);
         assert!(
-            reason == "TTL_CLASS_INVALID" || told.contains("blink, kept, week, default"),
+            reason == "TTL_CLASS_INVALID" || told.contains("blink, kept, never, week, default"),
             "{told}"
         );
     }
