@@ -105,8 +105,8 @@ class Bot:
             return await self._edited(session, update["edited_message"])
         message = update["message"]
         if message["text"] == "/forget":
-            erased = await self.client.erase_session(session)
-            return "All of it is forgotten." if erased.done else "It is being forgotten."
+            erasure = (await self.client.erase_session(session)).erasure
+            return "All of it is forgotten." if erasure.done else "It is being forgotten."
         if message["text"] == "/regenerate":
             return await self._regenerated(session, key)
         said = AppendRequest(messages_json=[_said(message)], format=FORMAT, idempotency_key=key)

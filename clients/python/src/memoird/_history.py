@@ -305,16 +305,16 @@ def _rewind(session_id: str, after_seq: int, expected: Tail | None, **more: Any)
 
 def erase(session_id: str, wait: float = 60.0) -> Steps[None]:
     """Permanently removes all data of the session. Waits up to `wait` seconds for completion."""
-    answer = yield Call("erase_session", session_id=session_id)
+    erasure = (yield Call("erase_session", session_id=session_id)).erasure
     ends, pause = time.monotonic() + wait, 0.05
-    while not answer.done:
+    while not erasure.done:
         if time.monotonic() > ends:
             raise Unavailable(
-                f"the erasure {answer.job_id} is still under way: ask get_erasure for it"
+                f"the erasure {erasure.id} is still under way: ask get_erasure for it"
             )
         yield Pause(pause)
         pause = min(pause * 2, 1.0)
-        answer = yield Call("get_erasure", job_id=answer.job_id)
+        erasure = (yield Call("get_erasure", id=erasure.id)).erasure
 
 
 def check(window: Any) -> None:
