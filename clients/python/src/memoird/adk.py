@@ -165,7 +165,7 @@ class MemoirdSessionService(BaseSessionService):
             state=_values(delta.session) | (await self._shared(app_name, user_id))[user_id],
             last_update_time=now,
         )
-        _mark(session, made.version)
+        _mark(session, made.session.state_version)
         return session
 
     async def get_session(
@@ -547,7 +547,7 @@ class MemoirdMemoryService(BaseMemoryService):
         except errors.NotFound:
             return
         if found.memory and found.memory.subject == _subject(app_name, user_id):
-            if said := found.memory.metadata.get(SAID):
+            if said := (found.memory.metadata or {}).get(SAID):
                 await self._client.put_document([*_user(app_name, user_id)], said, json=time.time())
             await self._client.forget(id=memory_id)
 
@@ -570,7 +570,7 @@ class MemoirdMemoryService(BaseMemoryService):
                 cut(text, CONTENT_BYTES),
                 tags=[cut(AUTHOR + author, TAG_BYTES)] if author else [],
                 observed_at=said,
-                metadata={SAID: _deleted(text)},
+                metadata_json={SAID: _deleted(text)},
                 idempotency_key=_digest(own),
                 near_duplicate=NearDuplicate.KEEP,
             )

@@ -153,7 +153,7 @@ class MemoryIndex:
                         kind=self._kind,
                         content=content,
                         tags=[_tag(op.namespace[:depth]) for depth in range(1, len(op.namespace) + 1)],
-                        metadata={ITEM: json.dumps([*op.namespace, op.key], ensure_ascii=False)},
+                        metadata_json={ITEM: json.dumps([*op.namespace, op.key], ensure_ascii=False)},
                         # Other items may have the same text.
                         keep_apart=True,
                         expires_at=until,
@@ -222,7 +222,7 @@ class MemoryIndex:
         )
         found: dict[Name, float] = {}
         for hit in recalled.hits:
-            if named := hit.memory and hit.memory.metadata.get(ITEM):
+            if named := hit.memory and (hit.memory.metadata or {}).get(ITEM):
                 *place, key = json.loads(named)
                 if tuple(place[: len(prefix)]) == prefix:
                     found.setdefault((tuple(place), key), hit.score)
