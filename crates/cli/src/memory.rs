@@ -83,7 +83,7 @@ pub enum MemoryCommand {
     Export(ExportArgs),
     /// Import memories from `memoird memory export`; existing memories are not changed
     Import(ImportArgs),
-    /// Rebuild the indexes and wait until all memories are embedded
+    /// Rebuild the indexes of all tenants, and wait for the one of the key (role admin)
     Reindex,
     /// Consolidate memories now, like the dream sweep (role admin)
     Dream(DreamArgs),
@@ -237,11 +237,8 @@ fn printed(manifest: &GetManifestResponse) -> String {
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 async fn reindex(target: &Target) -> Result<(), CliError> {
-    let queued = target
-        .call(&ReindexMemoriesRequest::default())
-        .await?
-        .queued;
-    let stats = wait_indexed(target, queued).await?;
+    target.call(&ReindexMemoriesRequest::default()).await?;
+    let stats = wait_indexed(target).await?;
     output::show(target.json, &stats, indexed)?;
     match stats.embedding_failed {
         0 => Ok(()),
@@ -254,15 +251,16 @@ async fn reindex(target: &Target) -> Result<(), CliError> {
 }
 
 /// Waits until the indexing queue is empty.
-async fn wait_indexed(target: &Target, queued: u64) -> Result<GetMemoryStatsResponse, CliError> {
+async fn wait_indexed(target: &Target) -> Result<GetMemoryStatsResponse, CliError> {
     let progress = Progress::new(None);
+    let mut all = 0;
     loop {
         let stats = target.call(&GetMemoryStatsRequest {}).await?;
         // Both include memories stored in the meantime.
         match (stats.words_queued, stats.embedding_queued) {
             (0, 0) => return Ok(stats),
             (0, waiting) => {
-                let all = queued.max(waiting);
+                all = all.max(waiting);
                 progress.show(|| format!("{waiting} of {all} wait to be embedded"));
             }
             (left, _) => {

@@ -47,17 +47,6 @@ impl Default for BreakerPolicy {
     }
 }
 
-impl BreakerState {
-    /// Name in metrics and logs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Open => "open",
-            Self::HalfOpen => "half_open",
-        }
-    }
-}
-
 impl Breaker {
     /// Whether work may be attempted now.
     ///

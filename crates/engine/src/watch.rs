@@ -55,8 +55,8 @@ pub struct Events {
 pub enum WatchFrom {
     /// Only new events.
     Now,
-    /// Events after the one with this id, assigned by this daemon.
-    After(u64),
+    /// All events in the log.
+    Start,
     Cursor(EventCursor),
 }
 
@@ -166,9 +166,7 @@ impl Events {
         let now = self.machine.now();
         let (id, start_bound) = match from {
             WatchFrom::Now => (last, StartBound::SteadyTime(now.steady)),
-            // An id above the newest one is from before a restart: all events are new.
-            WatchFrom::After(id) if *id > last => (0, StartBound::None),
-            WatchFrom::After(id) => (*id, StartBound::None),
+            WatchFrom::Start => (0, StartBound::None),
             WatchFrom::Cursor(cursor) => {
                 let early = cursor.at.as_ms().saturating_sub(CLOCK_SKEW_MAX_MS);
                 (
@@ -179,7 +177,7 @@ impl Events {
         };
         let cursor = match from {
             WatchFrom::Cursor(cursor) => cursor.clone(),
-            WatchFrom::After(_) => EventCursor::at(now.wall),
+            WatchFrom::Start => EventCursor::at(now.wall),
             WatchFrom::Now => {
                 let mut cursor = EventCursor::at(now.wall);
                 let (own, of_others) = log.numbers();
@@ -291,7 +289,7 @@ impl Watcher {
             for tenant in self.events.tenants.all() {
                 self.positions.entry(tenant.id.clone()).or_insert_with(|| {
                     let events = &self.events;
-                    events.position(tenant, &WatchFrom::After(0))
+                    events.position(tenant, &WatchFrom::Start)
                 });
             }
         }

@@ -227,7 +227,7 @@ mod tests {
         // An empty group of field 1.
         let group = SHAPES.count(&AppendRequest::full_name(), &[0x0b, 0x0c]);
         assert_eq!(group.expect_err("a group").reason, "REQUEST_MALFORMED");
-        // Decoding reports what is malformed otherwise.
+        // Decoding reports other malformed bytes.
         for malformed in [&[0xff_u8][..], &[0x12, 0x05, 0x00], &[0x09, 0x00]] {
             let counted = SHAPES.count(&AppendRequest::full_name(), malformed);
             assert_eq!(counted.expect("it is left to decoding"), 0);

@@ -111,15 +111,3 @@ impl WindowSettings {
         }
     }
 }
-
-impl Policy {
-    /// Name in the configuration and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::SlidingWindow { .. } => "sliding_window",
-            Self::HeadTail { .. } => "head_tail",
-            Self::TokenBudget => "token_budget",
-            Self::Salience => "salience",
-        }
-    }
-}

@@ -87,11 +87,14 @@ fn words(events: &[Event]) -> Vec<String> {
     events.iter().map(word).collect()
 }
 
-fn mine(engine: &Engine, bot: &Bot, after: Option<u64>) -> Watcher {
-    let from = after.map_or(WatchFrom::Now, WatchFrom::After);
-    engine
-        .events
-        .watch(WatchScope::Tenant(bot.tenant.clone()), &from)
+/// A watcher of the bot's tenant from now on.
+fn mine(engine: &Engine, bot: &Bot) -> Watcher {
+    from(engine, bot, &WatchFrom::Now)
+}
+
+fn from(engine: &Engine, bot: &Bot, from: &WatchFrom) -> Watcher {
+    let scope = WatchScope::Tenant(bot.tenant.clone());
+    engine.events.watch(scope, from)
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +103,7 @@ async fn events_of_a_session_are_in_order_with_consecutive_ids() {
     config.limits.max_history_turns = 2;
     let engine = World::new(config).open().await;
     let bot = Bot::acme(&engine);
-    let mut watcher = mine(&engine, &bot, None);
+    let mut watcher = mine(&engine, &bot);
     assert!(available_items(&mut watcher).await.is_empty());
     let first = bot
         .append("s", saying(&["one", "two"]))
@@ -144,7 +147,7 @@ async fn evicted_event_precedes_created_event() {
     let engine = World::new(unswept_with_cap(1)).open().await;
     let bot = Bot::acme(&engine);
     bot.say("old", "hello").await.unwrap();
-    let mut watcher = mine(&engine, &bot, None);
+    let mut watcher = mine(&engine, &bot);
     bot.say("new", "hello").await.unwrap();
     assert_eq!(
         words(&events(&mut watcher).await),
@@ -161,7 +164,7 @@ async fn evicted_event_precedes_created_event() {
     for id in ["one", "two"] {
         large.say(id, "hello").await.unwrap();
     }
-    let mut watchers = [&large, &small].map(|bot| mine(&engine, bot, None));
+    let mut watchers = [&large, &small].map(|bot| mine(&engine, bot));
     small.say("new", "hello").await.unwrap();
     assert_eq!(words(&events(&mut watchers[0]).await), ["one Evicted"]);
     assert_eq!(
@@ -175,7 +178,7 @@ async fn uncommitted_changes_emit_no_events() {
     let world = World::new(unswept_with_cap(1));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
-    let mut watcher = mine(&engine, &bot, None);
+    let mut watcher = mine(&engine, &bot);
     world.store.fail_commits(1);
     bot.say("s", "lost").await.unwrap_err();
     bot.say("s", "hello").await.unwrap();
@@ -196,7 +199,7 @@ async fn events_are_emitted_only_after_commit() {
     let world = World::with_pool(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
-    let mut watcher = mine(&engine, &bot, None);
+    let mut watcher = mine(&engine, &bot);
     world.store.hold_commits();
     let mut say = Box::pin(bot.say("s", "hello"));
     assert!(poll_once(&mut say).await.is_none());
@@ -221,7 +224,9 @@ async fn watch_of_tenant_excludes_events_of_others() {
     .open()
     .await;
     let bots = ["a", "b", "quiet"].map(|id| Bot::new(&engine, id));
-    let mut watchers = bots.each_ref().map(|bot| mine(&engine, bot, Some(0)));
+    let mut watchers = bots
+        .each_ref()
+        .map(|bot| from(&engine, bot, &WatchFrom::Start));
     let mut all = engine.events.watch(WatchScope::All, &WatchFrom::Now);
     for text in ["one", "two", "three"] {
         for bot in &bots[..2] {
@@ -271,7 +276,7 @@ async fn events_of_another_tenant_do_not_wake_watcher() {
     };
     let engine = World::new(config).open().await;
     let [busy, quiet] = ["busy", "quiet"].map(|id| Bot::new(&engine, id));
-    let mut watcher = mine(&engine, &quiet, None);
+    let mut watcher = mine(&engine, &quiet);
     let wakes = Arc::<Wakes>::default();
     let waker = Waker::from(Arc::clone(&wakes));
     let mut next = Box::pin(watcher.next());
@@ -301,17 +306,17 @@ async fn watch_all_includes_tenants_added_later() {
 async fn slow_watcher_gets_number_of_missed_events() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
-    let mut slow = mine(&engine, &bot, None);
+    let mut slow = mine(&engine, &bot);
     let total = EVENTS_MAX as u64 + 100;
     bot.say("s", "hello").await.unwrap();
     for _ in 2..10 {
         bot.say("s", "more").await.unwrap();
     }
-    let mut late = mine(&engine, &bot, Some(7));
+    let mut late = mine(&engine, &bot);
     for _ in 10..total {
         bot.say("s", "more").await.unwrap();
     }
-    for (watcher, after) in [(&mut slow, 0), (&mut late, 7)] {
+    for (watcher, after) in [(&mut slow, 0), (&mut late, 10)] {
         let mut seen = available_items(watcher).await.into_iter();
         let Some(WatchItem::Missed { count, .. }) = seen.next() else {
             panic!("nothing is missing")
@@ -326,47 +331,11 @@ async fn slow_watcher_gets_number_of_missed_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_resumes_after_given_event_id() {
-    let engine = World::new(unswept()).open().await;
-    let bot = Bot::acme(&engine);
-    for text in ["one", "two", "three"] {
-        bot.say("s", text).await.unwrap();
-    }
-    for (after, first) in [(0, 1), (1, 2), (3, 4), (4, 5), (99, 1)] {
-        let mut watcher = mine(&engine, &bot, Some(after));
-        let ids: Vec<u64> = events(&mut watcher)
-            .await
-            .iter()
-            .map(|event| event.id)
-            .collect();
-        assert_eq!(ids, (first..5).collect::<Vec<_>>(), "after {after}");
-    }
-}
-
-/// Ids restart at 1 with each start, so an id higher than the newest belongs to an earlier start.
-#[tokio::test(start_paused = true)]
-async fn event_id_of_earlier_start_replays_all_events() {
-    let engine = World::new(unswept()).open().await;
-    let bot = Bot::acme(&engine);
-    bot.say("s", "one").await.unwrap();
-    let mut watcher = mine(&engine, &bot, Some(4));
-    for text in ["two", "three", "four", "five"] {
-        bot.say("s", text).await.unwrap();
-    }
-    let ids: Vec<u64> = events(&mut watcher)
-        .await
-        .iter()
-        .map(|event| event.id)
-        .collect();
-    assert_eq!(ids, [1, 2, 3, 4, 5, 6]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn cursor_of_earlier_start_reports_missed_events() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
-    let mut watcher = mine(&engine, &bot, None);
+    let mut watcher = mine(&engine, &bot);
     bot.say("s", "hello").await.unwrap();
     assert_eq!(events(&mut watcher).await.len(), 2);
     let from = WatchFrom::Cursor(watcher.cursor().unwrap().clone());
@@ -392,7 +361,7 @@ async fn cursor_of_earlier_start_reports_missed_events() {
 async fn cancelled_wait_loses_no_event() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
-    let mut watcher = mine(&engine, &bot, None);
+    let mut watcher = mine(&engine, &bot);
     let mut ids = Vec::new();
     let mut calls = JoinSet::new();
     for call in 0..50 {
@@ -420,7 +389,7 @@ async fn delivery_outcomes_are_reported_to_their_tenant() {
     let world = World::new(with_hooks(unswept(), [hooked("a", &hook)]));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
-    let mut watcher = mine(&engine, &bot, None);
+    let mut watcher = mine(&engine, &bot);
     for id in ["s", "t"] {
         bot.say(id, "hello").await.unwrap();
         bot.end(id).await.unwrap();

@@ -81,24 +81,6 @@ pub enum Refusal {
     TooMany,
 }
 
-impl Refusal {
-    /// Name for metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "MALFORMED",
-            Self::TurnsUnknown => "TURNS_UNKNOWN",
-            Self::NotSaidByUser => "NOT_SAID_BY_USER",
-            Self::Secret => "SECRET",
-            Self::Instruction => "INSTRUCTION",
-            Self::Unsupported => "UNSUPPORTED",
-            Self::Echo => "ECHO",
-            Self::Repeated => "REPEATED",
-            Self::Outdated => "OUTDATED",
-            Self::TooMany => "TOO_MANY",
-        }
-    }
-}
-
 /// Maximum number of tags. Further ones are dropped.
 const TAGS_MAX: usize = 8;
 /// Maximum importance. Only the bot decides what must come first.

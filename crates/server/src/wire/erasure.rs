@@ -19,7 +19,7 @@ pub(crate) fn subject(request: &v1::EraseSubjectRequest) -> Result<EraseTarget, 
     Ok(EraseTarget::Subject(Subject::parse(&request.subject)?))
 }
 
-/// An erasure, with what it is waiting for.
+/// Converts an erasure. `waits_for` is why it waits, if it does.
 pub(crate) fn erasure(erasure: Erasure, waits_for: String) -> v1::Erasure {
     let done = erasure.stage == ErasureStage::Done;
     v1::Erasure {
