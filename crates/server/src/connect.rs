@@ -6,7 +6,6 @@
 
 mod error;
 mod head;
-
 mod stream;
 
 use std::sync::Arc;
@@ -147,13 +146,8 @@ impl HttpCall {
         request: Request<Body>,
         conversions: &Conversions,
     ) -> Result<Request<Body>, Status> {
-        let (mut head, mut body) = request.into_parts();
-        let mut received = Vec::new();
-        while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame?.into_data() {
-                received.extend_from_slice(&data);
-            }
-        }
+        let (mut head, body) = request.into_parts();
+        let received = received(body).await?;
         let bytes = received.len();
         // The encoded message: about as large, except for lists of numbers below zero.
         conversions.permit.add_bytes(bytes as u64)?;
@@ -276,6 +270,17 @@ impl HttpCall {
         }
         answer
     }
+}
+
+/// Reads a whole request.
+pub(crate) async fn received(mut body: Body) -> Result<Vec<u8>, Status> {
+    let mut received = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            received.extend_from_slice(&data);
+        }
+    }
+    Ok(received)
 }
 
 /// The response with the description of the API.

@@ -12,10 +12,11 @@ mod operations;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
 use http::{HeaderValue, Method, Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::connect;
 use crate::rpc::Call;
 use crate::services::ApiCall;
 use body::Path;
@@ -122,13 +123,8 @@ impl Operation {
     }
 
     async fn reply(self, call: &ApiCall<()>, request: Request<Body>) -> Result<Vec<u8>, Status> {
-        let (head, mut body) = request.into_parts();
-        let mut received = Vec::new();
-        while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame?.into_data() {
-                received.extend_from_slice(&data);
-            }
-        }
+        let (head, body) = request.into_parts();
+        let received = connect::received(body).await?;
         call.caller.key.check()?;
         let Path { conversation, item } = Path::parse(head.uri.path())?;
         let key = body::idempotency_key(head.headers.get(IDEMPOTENCY_KEY))?;
